@@ -14,6 +14,7 @@ def main() -> int:
         from toolkit.cli import main as run  # noqa: PLC0415 - importing it takes a while
     except KeyboardInterrupt:
         return 130
+
     return run()
 
 

@@ -93,6 +93,7 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
             raise invalid(
                 "body too large", f"more than {limit} bytes", "at most that", status=413
             )
+
     return bytes(body)
 
 
@@ -129,6 +130,7 @@ def parse_json(body: bytes) -> Any:
         raise invalid(
             "body is nested too deep", got, f"at most {_MAX_DEPTH} levels"
         ) from None
+
     # "\ud800" alone is valid JSON, but no text that can be stored or sent
     if _SURROGATE.search(text):
         _check_surrogates(document)
@@ -141,10 +143,12 @@ def _utf_8(body: bytes) -> str:
     except UnicodeDecodeError as error:
         got = f"byte {body[error.start]:#04x} at offset {error.start}"
         raise invalid("body is not UTF-8", got, "JSON in UTF-8") from None
+
     if text.startswith("\ufeff"):
         raise invalid(
             "body is not JSON", "a byte order mark at offset 0", "plain UTF-8"
         )
+
     return text
 
 
@@ -167,6 +171,7 @@ class _Hooks:
                 f"{name[:80]!r} a second time at offset {offset}",
                 "it once",
             )
+
         return result
 
     def whole_number(self, digits: str) -> int:
@@ -183,6 +188,7 @@ class _Hooks:
             raise _number_error(
                 self._text, digits, digits[:40], "finite 64-bit numbers"
             )
+
         return number
 
 
@@ -203,8 +209,10 @@ def _depth_offset(text: str) -> int:
             depth += 1
         elif token[0] in "]}":
             depth -= 1
+
         if depth > _MAX_DEPTH:
             return token.start()
+
     return len(text)
 
 
@@ -225,7 +233,9 @@ def _duplicate_name(text: str) -> tuple[str, int]:
             if name in names_by_level[-1]:
                 return name, last.start()
             names_by_level[-1].add(name)
+
         last = token
+
     return "", len(text)
 
 
@@ -234,6 +244,7 @@ def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
     matches = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offsets = (match.start() for match in matches if not match[0].startswith('"'))
     offset = next(offsets, len(text))
+
     return invalid(
         "body contains an unusable number", f"{got} at offset {offset}", expected
     )
@@ -263,6 +274,7 @@ def _explained(document: Any, kind: Any, problem: str, path: str, source: str) -
     if missing:
         parent = f"{path}." if path else ""
         return f"{parent}{missing[1]}; got none; expected it in {source}"
+
     name = path or source
     received = _at_path(document, path)
     if problem.startswith("Invalid enum value"):
@@ -274,6 +286,7 @@ def _explained(document: Any, kind: Any, problem: str, path: str, source: str) -
     expected = _without_pattern(re.sub(r"`([^`]+)`", _in_words, expected))
     if "length" not in expected:
         return f"{name}; got {shown(received)}; expected {expected}"
+
     unit = "characters" if isinstance(received, str) else "items"
     return f"{name}; got {len(received)} {unit}; expected {expected}"
 
@@ -316,9 +329,11 @@ def shown(content: Any) -> str:
         return f"an object of {len(content)}"
     if isinstance(content, list | tuple):
         return f"an array of {len(content)}"
+
     if isinstance(content, str):
         # before repr, which is slow for long text
         content = content[: _SHOWN + 1]
+
     text = repr(content)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -335,6 +350,7 @@ def checked_name(text: str, source: str) -> str:
             "letters, digits, '-', '_' and '.', at most 256, and more than '.' or '..'"
         )
         raise invalid(f"{source} is not usable", repr(text[:80]), expected)
+
     return text
 
 

@@ -88,6 +88,7 @@ def build_app(
         exception_handlers=error_handlers(registry, queue),
     )
     app.router.redirect_slashes = False
+
     return Guard(app if interception is None else interception.wrap(app), token)
 
 
@@ -120,6 +121,7 @@ def all_operations(
         *flow_control_operations.of(queue),
         *vector_operations(registry),
     ]
+
     return operations
 
 
@@ -138,6 +140,7 @@ def error_handlers(
             problem = await registry.run(registry.problem, index, error)
         elif queue is not None:
             problem = await queue.store.problem(error)
+
         return _error_response(request.url.path, 500, problem)
 
     return {ApiError: _api_error, HTTPException: _not_served, Exception: unexpected}
@@ -152,6 +155,7 @@ async def _not_served(request: Request, error: HTTPException) -> Response:
     path, allowed = request.url.path, _allowed_methods(request)
     if request.method == "OPTIONS" and allowed:
         return Response(status_code=204, headers={"Allow": allowed})
+
     got = f"{error.status_code} {error.detail}"
     message = f"{request.method} {path[:200]} is not served here; got {got}; expected a documented route"
     response = _error_response(path, error.status_code, message)
@@ -169,6 +173,7 @@ def _allowed_methods(request: Request) -> str:
             and route.matches(request.scope)[0] is not Match.NONE
         ):
             methods |= {*(route.methods or ()), "OPTIONS"}
+
     return ", ".join(sorted(methods))
 
 
@@ -193,6 +198,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+
         begun = ended = False
 
         async def watched(message: Message) -> None:
@@ -231,6 +237,7 @@ class Guard:
         is_right = [
             hmac.compare_digest(token.encode(), self._token) for token in tokens
         ]
+
         scope[KNOWN] = any(is_right)
         if scope[KNOWN]:
             caller = scope.get("extensions", {}).get(CALLER)
@@ -272,6 +279,7 @@ def _check_hosts(headers: Headers) -> None:
             repr(host)[:80] if _HOST.fullmatch(host) else "text that is not a host name"
         )
         raise invalid("Host is not this machine", got, ours, status=403)
+
     if origin is not None and _hostname(origin) not in _OUR_HOSTS:
         raise invalid(
             "Origin is not this machine",
@@ -288,6 +296,7 @@ def _tokens(scope: Scope, headers: Headers) -> list[str]:
         match = _BEARER.fullmatch(text)
         if match:
             tokens.append(match[1])
+
     query = parse_qsl(scope["query_string"].decode("latin-1"))
     tokens += [text for name, text in query if name in TOKEN_PARAMETERS]
     return tokens
@@ -352,6 +361,7 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
         html = template.render(
             counts=counts, version=__version__, indexes=shown_indexes
         )
+
         return HTMLResponse(html, headers=_HEADERS)
 
     return _public("GET", "/", "status", "Return the status page.", page, str)
@@ -362,4 +372,5 @@ def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:
     for description, sql in _COUNTS.items():
         (count,) = tx.connection.execute(sql, {"since": since}).fetchone()
         counts.append((description, count))
+
     return counts

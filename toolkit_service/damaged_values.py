@@ -84,6 +84,7 @@ def _damaged_values(
             read, expected = readers.get((table, column.name), (None, ""))
             if read is None:
                 continue
+
             names = ", ".join((*key, column.name))
             for *keys, stored in connection.execute(f"SELECT {names} FROM {table}"):  # noqa: S608 - names of the tables
                 if time.monotonic() > until:
@@ -108,6 +109,7 @@ def _described(
             key.append((place, name))
         if declared in _TYPES:
             columns.append(_Column(name, declared, may_be_null=not (not_null or place)))
+
     return columns, [name for _, name in sorted(key)] or ["rowid"]
 
 
@@ -120,6 +122,7 @@ def _of_another_type(
     if table == "kept":
         # bytes and the version, a number; both are checked when the file is opened
         allowed = "1"
+
     found = connection.execute(
         f"SELECT {', '.join(key)}, typeof({column.name}), length({column.name}) FROM {table} "  # noqa: S608 - names of the tables
         f"WHERE NOT {allowed} OR length({column.name}) > {LONGEST} LIMIT 1"
@@ -142,6 +145,7 @@ def _is_readable(read: Reader, stored: object) -> bool:
         read(stored)
     except Exception:  # noqa: BLE001 - whatever a reader raises, the value is not in its form
         return False
+
     return True
 
 

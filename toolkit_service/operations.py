@@ -95,6 +95,7 @@ class Operation:
                     "names without slashes",
                     status=404,
                 )
+
             query = None if self.query is None else read_query(request, self.query)
             return await self.endpoint(request, query)
 
@@ -120,6 +121,7 @@ class Declared(Generic[T]):
                 Operation, method, path, name, summary, returns=returns, **described
             )
             self._declared.append((handler, made))
+
             return handler
 
         return declare
@@ -148,6 +150,7 @@ def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
     info = inspect.type_info(query)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{query} is not a struct")
+
     return tuple(map(_parameter, info.fields))
 
 
@@ -156,11 +159,13 @@ def _parameter(field: inspect.Field) -> Parameter:
     if isinstance(kind, inspect.UnionType):
         # with None, the default of an absent parameter
         kind = kind.types[0]
+
     schema, extra = dict[str, Any](), dict[str, Any]()
     if isinstance(kind, inspect.Metadata):
         schema, extra, kind = kind.extra_json_schema or {}, kind.extra or {}, kind.type
     column = f"{field.name} IN ({{}})" if isinstance(kind, inspect.VarTupleType) else ""
     is_timestamp = schema.get("format") == "int64"
+
     return Parameter(
         field.encode_name, field.name, kind, is_timestamp, extra.get("sql", column)
     )
@@ -174,6 +179,7 @@ def read_query(request: Request, query: type[Query]) -> Any:
         if name not in allowed:
             expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
             raise invalid("unknown query parameter", shown(name), expected)
+
     read = {parameter.attribute: _read(request, parameter) for parameter in parameters}
     return query(**{name: value for name, value in read.items() if value is not None})
 
@@ -186,6 +192,7 @@ def _read(request: Request, wanted: Parameter) -> Any:
         return tuple(dict.fromkeys(part for part in parts if part))
     if len(given) > 1:
         raise invalid(f"{wanted.name} is ambiguous", f"{len(given)} values", "one")
+
     text = given[0] if given else ""
     if not text:
         return None
@@ -194,6 +201,7 @@ def _read(request: Request, wanted: Parameter) -> Any:
     if isinstance(wanted.type, inspect.LiteralType) and text not in wanted.type.values:
         choices = " or ".join(sorted(map(str, wanted.type.values), reverse=True))
         raise invalid(f"{wanted.name} is not understood", shown(text), choices)
+
     return text
 
 
@@ -205,6 +213,7 @@ def _read_whole(text: str, wanted: Parameter, bounds: inspect.IntType) -> int:
     if wanted.is_timestamp and int(text) in _LOOKS_LIKE_SECONDS:
         expected = f"Unix milliseconds, such as {int(text)}000"
         raise invalid(f"{wanted.name} looks like seconds", str(int(text)), expected)
+
     return int(text)
 
 
@@ -248,6 +257,7 @@ def document(operations: Iterable[Operation]) -> Node:
         types += [
             kind for kind in (operation.returns, operation.body) if kind is not None
         ]
+
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -255,12 +265,14 @@ def document(operations: Iterable[Operation]) -> Node:
         if "description" in component:
             # a docstring: the first paragraph is for callers, too
             component["description"] = component["description"].partition("\n\n")[0]
+
     paths: dict[str, Node] = {}
     for operation in described:
         methods = paths.setdefault(operation.path.replace(":path}", "}"), {})
         methods[operation.method.lower()] = _operation(
             operation, lambda kind: schemas[types.index(kind)]
         )
+
     schemes: Node = {"bearer": {"type": "http", "scheme": "bearer"}}
     for name in TOKEN_PARAMETERS:
         schemes[name] = {"type": "apiKey", "in": "query", "name": name}
@@ -291,7 +303,9 @@ def _operation(operation: Operation, schema_of: Callable[[Any], Node]) -> Node:
                 "properties": {"result": schema},
                 "required": ["result"],
             }
+
         done["content"] = {media: {"schema": schema}}
+
     content = {
         "application/json": {
             "schema": schema_of(VectorErrorBody if on_vectors else ErrorBody)
@@ -325,6 +339,7 @@ def _operation(operation: Operation, schema_of: Callable[[Any], Node]) -> Node:
             "required": operation.body_required,
             "content": json,
         }
+
     if operation.without_token:
         described["security"] = [{}, {"bearer": []}]
     return described
@@ -348,12 +363,14 @@ def _parameters(operation: Operation) -> list[Node]:
             parameters.append(
                 described(name, "path", named, _PATH_PARAMETERS[name], required=True)
             )
+
     for wanted in msgspec.structs.fields(operation.query) if operation.query else ():
         schema = msgspec.json.schema(wanted.type)
         if "anyOf" in schema:  # with null, which a query cannot express
             schema = schema["anyOf"][0]
         text = schema.pop("description", "")
         parameters.append(described(wanted.encode_name, "query", schema, text))
+
     headers = operation.headers.items()
     return parameters + [
         described(name, "header", {"type": "string"}, text) for name, text in headers

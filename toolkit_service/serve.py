@@ -77,6 +77,7 @@ def run(
     sys.setswitchinterval(_SWITCH_INTERVAL)
     # Arrow's own pool keeps about 14 MB per thread that ever wrote numbers: 560 MB with 40 threads
     pa.set_memory_pool(pa.system_memory_pool())
+
     with ExitStack() as opened:
         folder = _folder(options, opened)
         _lock(folder, opened)
@@ -97,11 +98,13 @@ def run(
         opened.callback(registry.close)
         # the history of the sample needs the indexes, and the application the address of the queue
         _make_indexes(registry, options)
+
         ports: Mapping[str, int] = {}
         if options.sample:
             _fill_once(folder, store, registry, fill)
             address = f"http://127.0.0.1:{listening.getsockname()[1]}"
             ports = opened.enter_context(application(address, token))
+
         queue = Queue(
             store,
             on_this_machine=ports,
@@ -113,6 +116,7 @@ def run(
         )
         app = build_app(queue, registry, token, interception=interception)
         _serve(app, registry, listening, token_file, options)
+
     return 0
 
 
@@ -123,6 +127,7 @@ def _make_indexes(registry: IndexRegistry, options: argparse.Namespace) -> None:
         for text in options.index:
             registry.create(IndexSpec.parse(text))
         return
+
     known = {spec.name for spec in registry.specs()}
     for text in DEFAULT_INDEXES:
         spec = IndexSpec.parse(text)
@@ -135,6 +140,7 @@ def _fill_once(folder: Path, store: Store, registry: IndexRegistry, fill: Fill) 
     marker = folder / "sample-filled-in"
     if marker.exists():
         return
+
     if "docs" not in {spec.name for spec in registry.specs()}:
         registry.create(IndexSpec.parse(DEFAULT_INDEXES[0]))
     fill(store, registry)
@@ -183,6 +189,7 @@ def _serve(
             _announce(registry, listening, token_file)
             if options.with_parent:
                 end_with_parent()
+
         await serving
 
     # uvicorn sets other handlers while it serves, and then raises the signal again for these handlers
@@ -190,11 +197,13 @@ def _serve(
     previous_handlers = {
         number: signal.signal(number, lambda *_: None) for number in signals
     }
+
     try:
         asyncio.run(serve())
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
+
     if not server.started:
         raise LocalServiceError(
             "starting the embedded service",
@@ -237,11 +246,13 @@ def _exports(
         "To use it, export these lines in another terminal:",
         f"export TOOLKIT_QUEUE_URL={address} TOOLKIT_QUEUE_TOKEN={token}",
     ]
+
     first_index = next(iter(vector_urls.values()), None)
     if first_index is not None:
         lines.append(
             f"export TOOLKIT_VECTOR_URL={first_index} TOOLKIT_VECTOR_TOKEN={token}"
         )
+
     return lines
 
 
@@ -252,6 +263,7 @@ def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
             prefix="toolkit-local-", ignore_cleanup_errors=True
         )
         return Path(opened.enter_context(temporary))
+
     folder: Path = options.data_dir or user_folder("data") / "local"
     try:
         if options.data_dir is None:
@@ -263,6 +275,7 @@ def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
         raise _unusable(
             folder, str(error.strerror), "a folder this user may write"
         ) from None
+
     return folder
 
 
@@ -277,6 +290,7 @@ def _lock(folder: Path, opened: ExitStack) -> None:
             expected="Linux or macOS",
             next_step="On Windows, run it in the Windows Subsystem for Linux, and connect to the address.",
         ) from None
+
     try:
         handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
         opened.callback(os.close, handle)
@@ -289,6 +303,7 @@ def _lock(folder: Path, opened: ExitStack) -> None:
         raise _unusable(
             folder, got, "files and folders of this user alone, and no links"
         ) from None
+
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -116,8 +116,10 @@ def _number(
             raise argparse.ArgumentTypeError(
                 f"{text!r} is not a {noun}; {expected}"
             ) from None
+
         if not low <= number <= high:
             raise argparse.ArgumentTypeError(f"{text} is out of range; {expected}")
+
         return number
 
     return read
@@ -129,6 +131,7 @@ def _duration(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a duration; expected for example 7d or 12h"
         )
+
     return duration
 
 
@@ -140,6 +143,7 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
     from_environment = os.environ.get(TOKEN_VARIABLE)
     if from_environment is not None:
         return Secret(_checked(from_environment, TOKEN_VARIABLE, _SHORTEST_TOKEN)), None
+
     try:
         text = _stored(file)
         if not text:
@@ -155,6 +159,7 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
             expected="a file of one line, of this user alone, or no file yet",
             next_step="Name another with --token-file.",
         ) from None
+
     return Secret(
         _checked(text, f"the token file {str(file)!r}", _SHORTEST_TOKEN)
     ), file
@@ -173,11 +178,13 @@ def read_signing_keys() -> tuple[str, str] | None:
     keys = {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ}
     if not keys:
         return None
+
     if len(keys) == 1:
         expected = f"both {' and '.join(KEY_VARIABLES)}, or neither"
         raise SettingsError(
             "reading the signing keys", got="one of them", expected=expected
         )
+
     current, following = (
         _checked(key, name, _SHORTEST_KEY) for name, key in keys.items()
     )
@@ -191,4 +198,5 @@ def _checked(secret: str, source: str, shortest: int) -> str:
         raise SettingsError(
             f"reading {source}", got=f"{len(secret)} characters", expected=expected
         )
+
     return secret

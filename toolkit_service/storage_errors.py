@@ -57,6 +57,7 @@ def may_be_a_damaged_value(error: Exception) -> bool:
     """Return True if an error can come from a value in the database, not from the disk or the file."""
     if not isinstance(error, sqlite3.Error):
         return True
+
     # JSON and functions of this package inside SQL fail with the general code, as do comparisons of types
     return _primary_code(error) in {
         sqlite3.SQLITE_ERROR,
@@ -84,6 +85,7 @@ def _cause(error: sqlite3.Error, path: Path) -> str:
         return _cause_of_refusal(name, path)
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return _DAMAGED
+
     return _UNUSABLE.format(name=name)
 
 
@@ -97,11 +99,14 @@ def _cause_of_refusal(name: str, path: Path) -> str:
         disk = os.statvfs(path.parent)
     except OSError:
         return _REFUSED.format(name=name)
+
     if disk.f_bavail * disk.f_frsize < _LEAST_ROOM:
         return _FULL
+
     limit = _limit_on_file_size()
     if limit is not None and _largest_size(path) + _LEAST_ROOM > limit:
         return _TOO_LARGE.format(limit=limit)
+
     return _REFUSED.format(name=name)
 
 
@@ -111,6 +116,7 @@ def _limit_on_file_size() -> int | None:
         import resource  # noqa: PLC0415 - not on Windows
     except ImportError:
         return None
+
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     return None if limit == resource.RLIM_INFINITY else limit
 

@@ -51,6 +51,7 @@ def shown(value: object) -> str:
         return repr(value)
     if isinstance(value, list | tuple | dict | set | frozenset):
         return f"{type(value).__name__} of {len(value):,}"
+
     return type(value).__name__
 
 
@@ -67,6 +68,7 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
     close = get_close_matches(unknown, candidates, n=1, cutoff=0.6)
     if not close:
         return known_names
+
     return f"Did you mean {close[0][:_LONGEST]!r}? {known_names}"
 
 
@@ -74,10 +76,12 @@ def _first_of(names: list[str]) -> str:
     """Return the first names as an error shows them, and how many more there are."""
     if not names:
         return "none"
+
     listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN])
     others = len(names) - _MOST_KNOWN
     if others <= 0:
         return listed
+
     return f"{listed} and {others:,} more"
 
 
@@ -92,10 +96,12 @@ def plain(value: Any) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return value
+
     if isinstance(value, numpy.ndarray) and not value.ndim:
         value = value[()]
     if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
         return value.item()
+
     return value
 
 
@@ -106,6 +112,7 @@ def plain_list(value: Any) -> Any:
         return value
     if isinstance(value, pyarrow.Array | pyarrow.ChunkedArray):
         return value.to_pylist()
+
     return value
 
 
@@ -135,6 +142,7 @@ def _plain_or_error(item: object) -> object:
     converted = plain(item)
     if converted is item:
         raise TypeError(f"{type(item).__name__} is not a type of JSON")
+
     return converted
 
 
@@ -153,16 +161,19 @@ def whole(
     """
     if value is None and optional:
         return None
+
     # Without a whole number, the number below the least one is refused. True is an int, but not a count.
     number = least - 1
     if not isinstance(value, bool):
         with suppress(TypeError):
             number = operator.index(value)  # type: ignore[arg-type]
+
     if not least <= number <= most:
         expected = f"a whole number from {least}"
         if most < 1 << 62:
             expected += f" to {most:,}"
         raise wrong(name, value, expected + _or_none(optional))
+
     return number
 
 
@@ -172,6 +183,7 @@ def positive(
     """Return a number above 0, or None if `optional` names the meaning of None."""
     if value is None and optional:
         return None
+
     number = _number_or_nan(value)
     greatest = math.inf
     if finite:
@@ -180,6 +192,7 @@ def positive(
         raise wrong(name, value, "a number above 0" + _or_none(optional))
     if isinstance(value, int):
         return value
+
     return number
 
 
@@ -189,6 +202,7 @@ def _number_or_nan(value: Any) -> float:
     if not isinstance(value, bool | str | bytes):
         with suppress(TypeError, ValueError, OverflowError):
             number = float(value)
+
     return number
 
 
@@ -204,6 +218,7 @@ def flag(name: str, value: object) -> bool:
     value = plain(value)
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False")
+
     return value
 
 
@@ -230,6 +245,7 @@ def choice(
         return None
     if isinstance(value, str) and value in names:
         return str(value)
+
     accepted = list(map(repr, names))
     if optional:
         accepted.append("None")
@@ -245,6 +261,7 @@ def _listed_with_or(accepted: list[str]) -> str:
     *others, last = accepted
     if others:
         return f"{', '.join(others)} or {last}"
+
     return last
 
 
@@ -254,6 +271,7 @@ def _meant(value: object, names: list[str]) -> str | None:
     close = get_close_matches(str(value)[:_LONGEST].lower(), by_lower_case, n=1)
     if not close:
         return None
+
     return f"Did you mean {by_lower_case[close[0]]!r}?"
 
 
@@ -266,6 +284,7 @@ def text(name: str, value: object, *, empty: bool = True) -> str:
         raise wrong(name, value, expected)
     if not value and not empty:
         raise wrong(name, value, expected)
+
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -274,6 +293,7 @@ def text(name: str, value: object, *, empty: bool = True) -> str:
             got=f"a lone surrogate in {value[:_LONGEST]!r}",
             expected=expected,
         ) from None
+
     return str(value)
 
 
@@ -290,6 +310,7 @@ def texts(
         expected += f", or a frame with a column {column!r}"
     if isinstance(value, str):
         return [text(name, value, empty=empty)]
+
     items = value
     if _is_frame(value):
         items = _column_of(name, value, column, expected)
@@ -299,12 +320,14 @@ def texts(
     # these can be iterated over, but are no lists of texts
     if isinstance(items, bytes | bytearray | Mapping):
         raise wrong(name, items, expected)
+
     checked = [
         text(f"{name} at position {index:,}", item, empty=empty)
         for index, item in enumerate(items)
     ]
     if isinstance(items, set | frozenset):
         return sorted(checked)
+
     return checked
 
 
@@ -314,6 +337,7 @@ def _is_frame(value: object) -> bool:
         return True
     if isinstance(value, Iterable):
         return False
+
     return _is_stream(value)
 
 
@@ -326,6 +350,7 @@ def _column_of(name: str, frame: Any, column: str | None, expected: str) -> Any:
     """Return a column of a frame. Raise InputError if no column is wanted, or if it is missing."""
     if column is None:
         raise wrong(name, frame, expected)
+
     if _is_stream(frame):
         frame = import_module("pyarrow").table(frame)
     names: Any = getattr(frame, "column_names", None) or getattr(frame, "columns", ())
@@ -336,6 +361,7 @@ def _column_of(name: str, frame: Any, column: str | None, expected: str) -> Any:
             expected=expected,
             next_step=nearest(column, names, what="It has"),
         )
+
     return frame[column]
 
 
@@ -344,15 +370,18 @@ def file_path(name: str, value: object) -> Path:
     expected = f"the path of a file, of at most {_LONGEST_PATH:,} characters"
     if not isinstance(value, str | os.PathLike):
         raise wrong(name, value, expected)
+
     try:
         path = os.fsdecode(os.fsencode(value))
     except UnicodeEncodeError:
         raise wrong(name, value, expected) from None
+
     if not 0 < len(path) <= _LONGEST_PATH:
         raise wrong(name, value, expected)
     # the system would cut the path at a null
     if "\0" in path:
         raise wrong(name, value, expected)
+
     return Path(path)
 
 
@@ -369,6 +398,7 @@ def unmasked(name: str, value: str) -> str:
             "text as the service has it",
             "A token of ours, or another secret, is masked in it, so the service does not know it.",
         )
+
     return value
 
 
@@ -393,4 +423,5 @@ def instance(
         return None
     if not isinstance(value, kind):
         raise wrong(name, value, expected, next_step)
+
     return value

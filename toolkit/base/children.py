@@ -128,6 +128,7 @@ def first_line(
         status = end(process)
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         reason = f"no address (exit status {status})"
+
         if output:
             # the last line of a traceback is the error message
             reason = output[-1]
@@ -135,12 +136,14 @@ def first_line(
             reason = (
                 f"a full disk: {log.name} could not be written (exit status {status})"
             )
+
         raise LocalServiceError(
             f"starting {what}",
             got=reason,
             expected="a line with an address on standard output",
             next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
         )
+
     return result
 
 
@@ -164,6 +167,7 @@ def start_service(
             end(child)
 
         atexit.register(close)
+
         try:
             return str(
                 first_line(child, what="the embedded service", log=log)["queue_url"]
@@ -187,14 +191,17 @@ def end(
     elif process.stdin:
         with suppress(BrokenPipeError):
             process.stdin.close()
+
     try:
         status = process.wait(grace)
     except subprocess.TimeoutExpired:
         process.kill()
         status = process.wait()
+
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
+
     return status
 
 

@@ -28,11 +28,13 @@ def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
     match = _NAME.search(body)
     if match is None:
         return body, ()
+
     # A service writes all names alike. A name with other spaces is not cut out, which only costs time.
     name = match.group()
     name_length = len(name) - 1  # without the bracket
     find = body.find
     view = memoryview(body)
+
     rest: list[bytes] = []
     vectors: list[memoryview] = []
     done = 0
@@ -46,10 +48,12 @@ def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
         vectors.append(view[begin:end])
         done = end
         start = find(name, end)
+
     rest.append(body[done:])
     shortened = CUT.join(rest)
     if shortened.count(CUT) != len(vectors):
         return body, ()
+
     return shortened, tuple(vectors)
 
 
@@ -57,6 +61,7 @@ def uncut(rest: bytes, vectors: tuple[memoryview, ...]) -> bytes:
     """Return the original JSON from the parts that `cut_vectors` made."""
     if not vectors:
         return rest
+
     parts = rest.split(CUT)
     pairs: Iterator[tuple[bytes, bytes | memoryview]] = zip(
         parts, (*vectors, b""), strict=True

@@ -120,6 +120,7 @@ def _rebuild(
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
+
     return error
 
 

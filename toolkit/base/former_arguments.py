@@ -34,6 +34,7 @@ def refuses_former(
                     raise TypeError(
                         f"{function.__name__}() has no argument {name!r} any more. Use {former[name]}."
                     )
+
             return function(*args, **kwargs)
 
         return call
@@ -64,10 +65,12 @@ def groups_former(
             fields = {name: kwargs[name] for name in kwargs if name in names}
             if not fields:
                 return function(*args, **kwargs)
+
             if argument in kwargs:
                 raise TypeError(
                     f"{function.__name__}() got {argument} and {next(iter(fields))!r}, a field of it"
                 )
+
             given = ", ".join(f"{name}=..." for name in fields)
             now = f"{argument}={getattr(make, '__name__', 'dict')}({given})"
             warnings.warn(
@@ -76,6 +79,7 @@ def groups_former(
             for name in fields:
                 del kwargs[name]
             kwargs[argument] = make(**fields)
+
             return function(*args, **kwargs)
 
         return call

@@ -49,6 +49,7 @@ class _LazyNames:
         self._old_names = old_names
         self._module = sys.modules[package]
         stub = Path(str(self._module.__file__)).with_suffix(".pyi").read_text("utf-8")
+
         self.homes: dict[str, tuple[str, str]] = {}
         for node in ast.parse(stub).body:
             if isinstance(node, ast.ImportFrom):
@@ -62,13 +63,16 @@ class _LazyNames:
         full_name = f"{self._package}.{name}"
         if name in self._old_names:
             return _renamed(full_name, self._old_names[name])
+
         if name not in self.homes:
             raise AttributeError(
                 f"module {self._package!r} has no attribute {name!r}{self._hint(name)}"
             )
+
         home, attribute = self.homes[name]
         if home == self._package:  # "from toolkit import results as results"
             return import_module(full_name)
+
         value = getattr(import_module(home), attribute)
         # Python calls `__getattr__` only for missing attributes, so the second use of the name is fast
         setattr(self._module, name, value)
@@ -79,12 +83,15 @@ class _LazyNames:
         # Python and its tools ask for many names like __wrapped__: nobody mistyped them
         if name.startswith("_"):
             return ""
+
         for other in self._modules:
             if name in import_module(other).__all__:
                 return f". It is {other}.{name}"
+
         close = get_close_matches(name, self.homes, n=1)
         if close:
             return f". Did you mean {close[0]!r}?"
+
         return ""
 
     def listed(self) -> list[str]:
@@ -96,6 +103,7 @@ class _LazyNames:
             if other.startswith(prefix)
         ]
         special = filter(_is_special, vars(self._module))
+
         return sorted({*self.homes, *children, *special})
 
 

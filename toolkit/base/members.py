@@ -60,6 +60,7 @@ def read_json(raw: bytes | str) -> Any:
         text = text.decode("utf-8", "surrogateescape")
     if is_deep(text):
         return _raw(text)
+
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
@@ -85,6 +86,7 @@ def is_deep(text: str) -> bool:
     """Return True if JSON text is nested more than `MOST_DEPTH` levels deep."""
     if text.count("[") + text.count("{") <= MOST_DEPTH:
         return False
+
     # without a function per match, because every row of a lenient page is checked
     depth = 0
     for match in _MARK.finditer(text):
@@ -96,6 +98,7 @@ def is_deep(text: str) -> bool:
             depth += size
             if depth > MOST_DEPTH:
                 return True
+
     return False
 
 
@@ -106,6 +109,7 @@ def _change_of_depth(mark: re.Match[str]) -> int:
         return len(run)
     if run[0] in "]}":
         return -len(run)
+
     return 0
 
 
@@ -125,6 +129,7 @@ def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
             raise ValueError(f"no name before {start}")  # noqa: TRY004 - of JSON, not of a Python value
         result.append((name, text[start:at]))
         at = skipped(text, at)
+
     return result, at + 1
 
 
@@ -143,8 +148,10 @@ def elements(text: str) -> list[str]:
         at = end_of(text, start)
         result.append(text[start:at])
         at = skipped(text, at)
+
     if text[at + 1 :].strip():
         raise ValueError(f"more after the array, at {at}")
+
     return result
 
 
@@ -154,6 +161,7 @@ def end_of(text: str, at: int) -> int:
         return _READER.raw_decode(text, at)[1]
     except RecursionError:
         pass
+
     return _end_by_brackets(text, at)
 
 
@@ -173,6 +181,7 @@ def _end_by_brackets(text: str, at: int) -> int:
         if change < 0 and depth + change <= 0:
             return mark.start() + depth
         depth += change
+
     raise ValueError(f"no end of the value that starts at {at}")
 
 
@@ -180,6 +189,7 @@ def _opened(text: str, at: int, bracket: str) -> int:
     """Return the index of the first member or element. Raise `ValueError` if the value is truncated."""
     if text[at : at + 1] != bracket:
         raise ValueError(f"no {bracket} at {at}")
+
     # if the nesting is too deep for the reader, reading the parts shows whether the value is complete
     with suppress(RecursionError):
         _READER.raw_decode(text, at)
@@ -195,6 +205,7 @@ def kind_of(value: Any) -> str:
     """Return the type of a JSON value for an error message, for example "an object"."""
     if isinstance(value, RawJson):
         return "something nested too deep"
+
     kinds = {
         dict: "an object",
         list: "an array",
@@ -220,10 +231,12 @@ def is_truncated(body: bytes) -> bool:
     """
     if not body.lstrip().startswith((b"{", b"[")):
         return not body
+
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
         return not _is_complete(body)
+
     return False
 
 

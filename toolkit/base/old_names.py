@@ -70,6 +70,7 @@ def _places(names_of: dict[str, str]) -> dict[str, str]:
     for module, names in names_of.items():
         for name in names.split():
             places[name] = f"{module}.{name}"
+
     return places
 
 

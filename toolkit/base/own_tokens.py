@@ -86,6 +86,7 @@ class DecodedText:
         result = DecodedText("", self)
         parts: list[str] = []
         length = end = 0
+
         for match in pattern.finditer(self.text):
             start, stop = match.span()
             new = meaning(match)
@@ -97,8 +98,10 @@ class DecodedText:
             result._ends.append(stop)
             length += len(new)
             end = stop
+
         if not parts:
             return None
+
         result.text = "".join((*parts, self.text[end:]))
         return result
 
@@ -109,15 +112,18 @@ class DecodedText:
         """
         if self._before is None:
             return index
+
         # Find the last replacement at or before the index. The text after it is shifted as a whole. In the
         # example "x/y" for "x%2Fy", "y" follows the replacement, which ended at 4 before, so "y" was at 4.
         last = bisect_right(self._indices, index) - 1
         if last < 0:  # before the first replacement
             return self._before.origin(index)
+
         offset = index - self._indices[last]
         beyond = offset - self._sizes[last]
         if beyond >= 0:
             return self._before.origin(self._ends[last] + beyond)
+
         return self._before.origin(min(self._starts[last] + offset, self._ends[last]))
 
 
@@ -139,6 +145,7 @@ class _Forms:
                 encoded = token.encode("utf-8", "surrogatepass")
                 in_any_case |= {token.lower(), encoded.hex()}
                 exact.update(_base64_forms(encoded))
+
         # longest first, so that an encoded form is masked whole
         self.folded = tuple(sorted(in_any_case, key=len, reverse=True))
         self.exact = tuple(sorted(exact, key=len, reverse=True))
@@ -157,6 +164,7 @@ class _Forms:
         """
         if len(text) < SHORTEST:
             return []
+
         search = self._whole
         if truncated:
             search = self._whole_or_beginning
@@ -235,6 +243,7 @@ def _beginnings(text: str, form: str) -> Iterator[tuple[int, int]]:
             if character != expected:
                 break
             size += 1
+
         yield start, start + size
         start = text.find(form[:_PREFIX], start + 1)
 
@@ -266,12 +275,14 @@ class _Live:
         known_change, forms = self._known
         if known_change is change:
             return forms
+
         alive = [reference() for reference in list(self._secrets.values())]
         tokens = {secret.reveal() for secret in alive if secret is not None}
         forms = None
         if max(map(len, tokens), default=0) >= SHORTEST:
             forms = _Forms(tokens)
         self._known = change, forms
+
         return forms
 
 
@@ -292,6 +303,7 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     forms = _LIVE.forms()
     if forms is None or not text:
         return text
+
     parts: list[str] = []
     copied = 0
     for start, end in forms.spans(text, truncated=mask is None):
@@ -300,6 +312,7 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
             mask_of_token = mask(text[start:end])
         parts += text[copied:start], mask_of_token
         copied = end
+
     return "".join((*parts, text[copied:]))
 
 
@@ -329,6 +342,7 @@ def map_json(
         return leaf(value, secret)
     if not levels:
         raise TooDeepError
+
     if isinstance(value, Mapping):
         names = hidden(value)
         return {
@@ -343,6 +357,7 @@ def map_json(
             )
             for key, item in value.items()
         }
+
     positions = hidden_items(value)
     items = (
         map_json(
@@ -381,6 +396,7 @@ def is_in_truncated(text: str) -> bool:
     forms = _LIVE.forms()
     if forms is None:
         return False
+
     lower = text.lower()
     return is_in(text) or any(form[:-2] in lower for form in forms.folded)
 
@@ -390,6 +406,7 @@ def likely() -> re.Pattern[str] | None:
     forms = _LIVE.forms()
     if forms is None:
         return None
+
     return forms.likely
 
 
@@ -397,6 +414,7 @@ def mask_handled() -> None:
     """Mask the errors that are being handled, since they become the context of the error that is made."""
     if _LIVE.forms() is None:
         return
+
     seen = set[int]()
     waiting = [sys.exception()]
     while waiting:
@@ -428,8 +446,10 @@ def _masked_text(value: object) -> object:
         result = masked(value.decode("latin-1")).encode("latin-1")
     else:
         return value
+
     if result == value:
         return value
+
     return result
 
 
@@ -467,6 +487,7 @@ def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
             merged.append((first, end))
+
     return merged
 
 

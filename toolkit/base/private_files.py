@@ -40,9 +40,11 @@ def user_folder(kind: Literal["config", "data"]) -> Path:
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
         return Path(local, _APPLICATION, _APPLICATION)  # of an author, and of a program
+
     chosen = Path(os.environ.get(f"XDG_{kind.upper()}_HOME", "").strip()).expanduser()
     if chosen.is_absolute():
         return chosen / _APPLICATION
+
     usual = {"config": ".config", "data": ".local/share"}[kind]
     if sys.platform == "darwin":
         usual = "Library/Application Support"
@@ -53,12 +55,14 @@ def open_private(path: Path, flags: int) -> int:
     """Open a file of this user alone, with mode 0600 and flags of `os.open` other than ``O_TRUNC``."""
     if path.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", path.name)
+
     handle = os.open(path, flags | _CAREFUL, 0o600)
     try:
         _check(handle, path.name)
     except BaseException:
         os.close(handle)
         raise
+
     return handle
 
 
@@ -75,6 +79,7 @@ def make_private(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
         if path.exists() and not path.stat().st_size:
             draft.replace(path)
         else:
@@ -93,6 +98,7 @@ def read_private(path: Path, most: int) -> bytes:
             raise
         _unlink_drafts(path)
         handle = open_private(path, os.O_RDONLY)
+
     with os.fdopen(handle, "rb") as file:
         return file.read(most)
 
@@ -112,10 +118,12 @@ def make_folder(path: Path) -> None:
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, "a link in place of a folder", path.name)
+
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = path.lstat()
     if not stat.S_ISDIR(state.st_mode):  # replaced by a link meanwhile
         raise OSError(errno.ELOOP, "a link in place of a folder", path.name)
+
     _check_owner(state, path.name)
 
 
@@ -141,6 +149,7 @@ def write_file(
     ) as error:
         # ValueError: no name, null bytes, lone surrogates
         raise not_written(path, error) from None
+
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
@@ -148,6 +157,7 @@ def write_file(
             if before is not None:
                 _grant(handle, before)
             os.fsync(file.fileno())
+
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -160,10 +170,12 @@ def _granted(path: Path) -> os.stat_result | None:
     """Return the state of a file, so that the new file gets the same permissions; None without a file."""
     if not hasattr(os, "fchmod") or path.is_symlink() or not path.is_file():
         return None
+
     state = path.stat()
     # with several links, the permissions may be meant for another file
     if state.st_nlink != 1:
         return None
+
     return state
 
 
@@ -175,6 +187,7 @@ def _grant(handle: int, granted: os.stat_result) -> None:
             os.fchown(handle, -1, granted.st_gid)
         except OSError:  # the user is not in that group: do not grant the permissions to another group
             mode &= 0o707
+
     os.fchmod(handle, mode)
 
 
@@ -195,13 +208,16 @@ def changing(path: Path, seconds: float = 30.0) -> Iterator[None]:
                     f"another process has held it for {seconds:g} s",
                     path.name,
                 )
+
             time.sleep(_LOOK_AGAIN)
+
         yield
 
 
 def _open_lock(lock: Path) -> int:
     if lock.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", lock.name)
+
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CAREFUL, 0o600)
     except FileExistsError:
@@ -211,10 +227,12 @@ def _open_lock(lock: Path) -> int:
             os.close(handle)
             raise OSError(errno.EINVAL, "no regular file", lock.name) from None
         return handle
+
     if hasattr(os, "fchmod"):
         with suppress(OSError):  # then it is this user's alone
             _grant(handle, lock.parent.stat())
             os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) & 0o666)
+
     return handle
 
 
@@ -255,6 +273,7 @@ def not_written(path: Path, error: OSError | ValueError) -> InputError:
             error,
             "on the disk of the file",
         )
+
     return InputError(
         f"writing the file {str(path)[:_LONGEST_NAME]!r}",
         got=f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}",
@@ -267,6 +286,7 @@ def sync_folder(folder: Path) -> None:
     """Make a new name durable, if the system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no folders
+
     with suppress(PermissionError):  # a folder that may be written to and not read
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -286,6 +306,7 @@ def check_unchanged(path: Path) -> None:
     state = path.lstat()
     if stat.S_ISLNK(state.st_mode):
         raise OSError(errno.ELOOP, "a link", path.name)
+
     _check_state(state, path.name)
 
 
@@ -301,6 +322,7 @@ def _check_state(state: os.stat_result, name: str) -> None:
         raise OSError(errno.EINVAL, "no regular file", name)
     if state.st_nlink > 1:
         raise OSError(errno.EMLINK, "a file with several names (hard links)", name)
+
     _check_owner(state, name)
 
 
@@ -310,6 +332,7 @@ def _check_owner(state: os.stat_result, name: str) -> None:
     # root in a container may use the files of users of the host
     if os.geteuid() in (state.st_uid, 0):
         return
+
     kind = "file"
     if stat.S_ISDIR(state.st_mode):
         kind = "folder"
@@ -320,12 +343,14 @@ def hold(file: BinaryIO) -> bool:
     """Lock a file until it is closed. Return False if another process has locked it."""
     if sys.platform == "win32":
         return _hold_on_windows(file)
+
     import fcntl  # noqa: PLC0415 - not on Windows
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+
     return True
 
 
@@ -338,4 +363,5 @@ def _hold_on_windows(file: BinaryIO) -> bool:
         return False
     finally:
         file.seek(0)
+
     return True

@@ -69,6 +69,7 @@ class ProgressBar(_Bar):
             if retries:
                 self._bar.set_postfix_str(_count_of_retries(retries), refresh=False)
             self._bar.update(count)
+
         if self._report is not None:
             self._report(self._done, self._total)
 
@@ -110,6 +111,7 @@ class ProgressSteps(_Bar):
             self._bar.n = self._begun
             if time.monotonic() >= self._visible_from:
                 self._bar.refresh()
+
         self._begun += 1
 
 
@@ -134,6 +136,7 @@ class RetryNotice:
         """Report that a try of this number failed, and that the next one follows after `delay` seconds."""
         if not self._is_wanted:
             return
+
         with self._lock:
             now = time.monotonic()
             first = self._waiting.setdefault(threading.get_ident(), now)
@@ -151,6 +154,7 @@ class RetryNotice:
         """Report that the request of this thread has a response, or is given up."""
         if not self._waiting:
             return
+
         with self._lock:
             self._waiting.pop(threading.get_ident(), None)
             if self._bar is not None and not self._waiting:
@@ -176,6 +180,7 @@ def checked_progress(option: AnyOption) -> AnyOption:
     known: AnyOption = plain(option)
     if known is None or isinstance(known, bool) or callable(known):
         return known
+
     raise wrong("progress", known, "None, True, False or a callable")
 
 

@@ -72,6 +72,7 @@ def variable(name: object) -> Code:
         or name == "tk"
     ):
         raise wrong("the name of a variable", name, "a Python identifier, and not tk")
+
     return Code(str.__str__(name))  # not by the own methods of a subclass
 
 
@@ -90,6 +91,7 @@ def joined(parts: Iterable[Code], between: str = "\n") -> Code:
     for piece in pieces:
         if not isinstance(piece, Code):
             raise wrong("a piece of code", piece, "Code of this module")
+
     return Code(between.join(pieces))
 
 
@@ -130,6 +132,7 @@ class PublicCall:
                 got=f"the argument {shown(unknown[0])}",
                 expected=", ".join(self.parameters),
             )
+
         named = [
             f"{name}={_part(arguments[name])}"
             for name in self.parameters
@@ -157,10 +160,12 @@ def _written(value: object, level: int) -> str:
         return str.__repr__(value)
     if isinstance(value, int):
         return _integer(value)
+
     if isinstance(value, float):
         if not math.isfinite(value):
             raise _no_literal("a number that is NaN or infinite")
         return float.__repr__(value)
+
     return _several(value, level + 1)
 
 
@@ -174,15 +179,18 @@ def _integer(value: int) -> str:
 def _several(value: Any, level: int) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_written_items(value, level))}]"
+
     if isinstance(value, tuple):
         items = _written_items(value, level)
         if len(items) == 1:
             return f"({items[0]},)"
         return f"({', '.join(items)})"
+
     if isinstance(value, Mapping):
         names = _written_items(value.keys(), level)
         items = _written_items(value.values(), level)
         return f"{{{', '.join(map('{}: {}'.format, names, items))}}}"
+
     raise _no_literal(type(value).__name__)
 
 

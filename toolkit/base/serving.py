@@ -128,6 +128,7 @@ class BoundedHttp(H11Protocol):
         """Read a part of a request, and start or stop the timeout."""
         if self._leaving:
             return
+
         super().data_received(data)
         if self._is_between_requests():
             self._expect_nothing()
@@ -148,6 +149,7 @@ class BoundedHttp(H11Protocol):
                 _TOO_LARGE, f"request line and headers too large; got more; {wanted}"
             )
             return
+
         # only the part before the colon: after it, h11 quotes the request, perhaps with a token
         reason = str(error or msg).partition(":")[0]
         self.refuse(
@@ -168,6 +170,7 @@ class BoundedHttp(H11Protocol):
         """
         if self._leaving:
             return
+
         cycle = self.cycle
         is_responding = (
             cycle is not None and cycle.response_started and not cycle.response_complete
@@ -175,10 +178,12 @@ class BoundedHttp(H11Protocol):
         body = self.error_body(status, message)
         self.take_over()
         self._expect_nothing()
+
         if is_responding:
             # a second response inside the first would be read as data
             self.transport.abort()
             return
+
         head = (
             f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
             "content-type: application/json",
@@ -208,6 +213,7 @@ class BoundedHttp(H11Protocol):
         """Start the timeout, or move it if another part of the request is expected."""
         if self._leaving:
             return
+
         if self._arriving is None:
             self._began = self.loop.time()
         due = self._began + self._allowed
@@ -233,6 +239,7 @@ class BoundedHttp(H11Protocol):
             # a connection that is kept for the next request: nothing is pending
             self.transport.close()
             return
+
         wanted = f"expected all of it within {self._allowed:g} s"
         self.refuse(408, f"request did not arrive; got a part of it; {wanted}")
 
@@ -313,6 +320,7 @@ def listen(port: int) -> socket.socket:
             expected="a free port",
             next_step="Use port 0 to pick a free one.",
         ) from None
+
     return listening
 
 
@@ -328,7 +336,9 @@ def _open_files() -> int:
         import resource  # noqa: PLC0415 - not on Windows
     except ImportError:
         return enough
+
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return enough
+
     return limit

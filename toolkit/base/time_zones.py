@@ -41,9 +41,11 @@ def time_zone(tz: str | tzinfo | None = None) -> ZoneInfo:
     """
     if tz is not None:
         return _named("tz", tz)
+
     shown = _SHOWN.get()
     if shown is not None:
         return shown
+
     return _named(VARIABLE, os.environ.get(VARIABLE) or "UTC")
 
 
@@ -117,7 +119,9 @@ def zones_of_times(
             while _clock(change, zone) != (ahead, name):
                 change += hour
             table.append((round(change.timestamp() * 1000), ahead, name))
+
         when += timedelta(days=1)
+
     return table
 
 
@@ -133,6 +137,7 @@ def abbreviation(local: datetime) -> str:
     name = local.tzname() or ""
     if not name.startswith(("+", "-")):
         return name
+
     # zones without a name of their own are called "+0545"
     digits = name[1:].ljust(4, "0")
     return f"UTC{name[0]}{digits[:2]}:{digits[2:4]}"

@@ -110,14 +110,17 @@ def parse_time(
         form = _read_milliseconds(name, form)
     if exact and not isinstance(form, datetime):
         raise _not_a_time(name, value, f"one exact time, not {_inexact(form)}")
+
     try:
         utc = _instant(form, present, zone, end=end)
     except OverflowError:
         raise _not_a_time(name, value, "a time since 1970") from None
+
     if utc is None:
         raise _not_a_time(name, value, _TIME_EXPECTED)
     if utc < _EPOCH:
         raise _not_a_time(name, value, "a time since 1970")
+
     # field by field, so that subclasses (pandas.Timestamp) become plain datetimes
     whole = utc.microsecond // 1000 * 1000
     return datetime(
@@ -152,6 +155,7 @@ def _instant(
     if end:
         # the day ends at the next midnight, after 23 or 25 hours if clocks change on that day
         return _midnight(form + timedelta(days=1), zone) - _MILLISECOND
+
     return _midnight(form, zone)
 
 
@@ -176,6 +180,7 @@ def parse_duration(
     if isinstance(span, str):
         text = span.strip()
         span = _UNIT.get(_lower(text)) or _read_span(text)
+
     least = timedelta.resolution
     if zero:
         least = timedelta(0)
@@ -186,6 +191,7 @@ def parse_duration(
             expected=_DURATION_EXPECTED,
             next_step=_suggested_days(span),
         )
+
     # as the plain type: a pandas Timedelta also counts nanoseconds
     return timedelta(
         days=span.days, seconds=span.seconds, microseconds=span.microseconds
@@ -198,6 +204,7 @@ def _suggested_days(span: object) -> str | None:
         return None
     if span <= 0:
         return None
+
     return f"Did you mean '{span}d'?"
 
 
@@ -233,10 +240,12 @@ def duration_ms(text: str) -> int | None:
     text = text.strip()
     if _WIRE_SECONDS.fullmatch(text):
         return round(float(text) * 1000)
+
     match = _WIRE_DURATION.fullmatch(text)
     # all units may be missing, so the expression also matches no text
     if not match or not text:
         return None
+
     total = 0.0
     for amount, unit_ms in zip(match.groups("0"), _WIRE_UNITS.values(), strict=True):
         total += float(amount) * unit_ms
@@ -253,6 +262,7 @@ def http_date_ms(text: str) -> int | None:
     """
     if len(text) > _LONGEST_TEXT:
         return None
+
     try:
         timestamp = parsedate_to_datetime(text)
         if timestamp.tzinfo is None:
@@ -277,8 +287,10 @@ def delay_ms(text: str, now_ms: int) -> int | None:
         if timestamp is None:
             return None
         delay = max(0, timestamp - now_ms)
+
     if delay > _LONGEST // _MILLISECOND:
         return None
+
     return delay
 
 
@@ -287,15 +299,18 @@ def _plain(value: Any) -> Any:
     value = plain(value)
     if isinstance(value, bool):
         return None
+
     # not imported here: if it is not loaded, the value cannot come from it
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
         return _plain_of_numpy(value)
+
     # an offset of pandas, for example Day(7), has the freqstr "7D"
     if hasattr(value, "rollforward"):
         value = value.freqstr
     if isinstance(value, date | timedelta | str):
         return _none_if_missing(value)
+
     return _whole_number(value)
 
 
@@ -321,8 +336,10 @@ def _plain_of_numpy(value: Any) -> Any:
         # The name of the type is "datetime64[ns]" or "timedelta64[ns]".
         kind, _, _ = value.dtype.name.partition("[")
         result = value.astype(f"{kind}[us]").item()
+
     if isinstance(result, int):
         return None
+
     return result
 
 
@@ -339,12 +356,15 @@ def _read_time(
     # eight digits are a date in the basic format of ISO 8601, not Unix milliseconds
     if _DIGITS.fullmatch(text) and len(text) != len("20260131"):
         return int(text)
+
     span = _read_span(re.sub(r"\s+ago$", "", text))
     if span is not None:
         return span
+
     for read_iso in (date.fromisoformat, datetime.fromisoformat):
         with suppress(ValueError):
             return read_iso(text)
+
     return None
 
 
@@ -359,6 +379,7 @@ def _read_span(text: str) -> timedelta | None:
         return None
     if not _PARTS.fullmatch(lowered):
         return None
+
     try:
         return sum(map(_span_of_part, _PART.finditer(lowered)), timedelta())
     except KeyError:  # another unit
@@ -385,12 +406,14 @@ def _read_milliseconds(name: str, number: int) -> datetime:
             expected="Unix milliseconds",
             next_step=f"Did you mean {number * 1000}?",
         )
+
     if not 0 <= number <= _LATEST:
         raise InputError(
             f"reading {name}",
             got=str(number)[:40],
             expected="Unix milliseconds from 1970 to 9999",
         )
+
     return from_milliseconds(number)
 
 
@@ -409,4 +432,5 @@ def _shown(value: object) -> str:
         return repr(value[:_LONGEST_TEXT])
     if value is None or isinstance(value, bool | int | float | date | timedelta):
         return repr(value)[:_LONGEST_TEXT]
+
     return type(value).__name__

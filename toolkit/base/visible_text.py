@@ -30,7 +30,9 @@ def _visible_character(character: str) -> str:
         return character
     if unicodedata.category(character) not in _ESCAPED:
         return character
+
     code = ord(character)
     if code > _LAST_OF_BASIC_PLANE:
         return f"\\U{code:08x}"
+
     return f"\\u{code:04x}"

@@ -56,6 +56,7 @@ def _check(given: argparse.Namespace) -> ExitStatus:
     else:
         say_wrapped(visible(check.summary))
         say_wrapped(visible(f"{check.group}: {check.title}"))
+
     return _STATUSES[check.state]
 
 
@@ -63,12 +64,15 @@ def _load(given: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame | None]
     """Return the failures, and the runs if they are asked for."""
     if given.snapshot is not None and not given.per_run:
         return tk.read_snapshot(given.snapshot), None
+
     runs = None
     with connected(given, "queue") as service:
         if given.snapshot is None:
             failures = tk.load_failures(service, progress=progress_lines("failures"))
         else:
             failures = tk.read_snapshot(given.snapshot)
+
         if given.per_run:
             runs = tk.load_runs(service, progress=progress_lines("runs"))
+
     return failures, runs

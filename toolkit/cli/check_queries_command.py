@@ -35,12 +35,15 @@ def _check(given: argparse.Namespace) -> ExitStatus:
         found = tk.check_queries(service, given.path)
     redactor = service.redactor
     say_wrapped(visible(redactor.text(found.verdict)))
+
     for row in found.changed.head(_SHOWN).to_dict("records"):
         lost = ", ".join(row["lost"][:_SHOWN]) or "nothing"
         line = f"{row['order']:.3f}  {row['asked']}: lost {lost}"
         say_wrapped(visible(redactor.text(line)))
+
     if given.fail_below is None or found.passes(given.fail_below):
         return ExitStatus.DONE
+
     lowest = found.frame["order"].min()
     print_message(
         f"--fail-below {given.fail_below:g}: failed, the lowest rank-biased overlap is {lowest:.3f}",

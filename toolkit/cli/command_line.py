@@ -77,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
     words = list(arguments)
     _show_any_character()
+
     with warnings.catch_warnings(), sigterm_as_interrupt():
         # a load that is not complete ends with status 3 and the reasons; the warning would repeat them
         warnings.simplefilter("ignore", IncompleteLoadWarning)
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = lambda message, *_, **__: print_message(
             str(message), event="warning"
         )
+
         try:
             # The first word is the command. The modules of all other commands are not imported.
             given = build_parser(words[:1]).parse_args(words)
@@ -94,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_message("interrupted", event="interrupted")
             return int(ExitStatus.INTERRUPTED)
+
         with log_format(given.log_format):
             status = _run(given)
         abandon_broken_streams()
@@ -117,6 +120,7 @@ def _as_utf8(name: str, value: Any) -> Any:
         return [_as_utf8(name, item) for item in value]
     if name in PATH_ARGUMENTS or not isinstance(value, str):
         return value
+
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -136,6 +140,7 @@ def _run(given: argparse.Namespace) -> int:
                 event="interrupted",
             )
             return ExitStatus.INTERRUPTED
+
         return _failed(error)
     except UnicodeEncodeError as error:
         print_message(
@@ -160,6 +165,7 @@ def _with_notes(text: str, error: BaseException) -> str:
     notes = getattr(error, "__notes__", ())
     if not notes:
         return text
+
     return " ".join((f"{text.rstrip('.')}.", *notes))
 
 
@@ -170,6 +176,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -197,12 +204,14 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     commands = parser.add_subparsers(
         required=True, metavar="COMMAND", parser_class=CommandParser
     )
+
     for name, summary in COMMANDS.items():
         if name in chosen:
             module = name.replace("-", "_")
             import_module(f"toolkit.cli.{module}_command").add(commands, summary)
         else:
             commands.add_parser(name, help=summary)
+
     return parser
 
 

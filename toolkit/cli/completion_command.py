@@ -79,6 +79,7 @@ def _walk(
         else:
             positional.add(action.dest)
             summaries |= dict.fromkeys(map(str, action.choices or ()), "")
+
     yield _Command(
         words,
         summaries,
@@ -95,6 +96,7 @@ def _option(action: argparse.Action) -> _Option:
     # argparse gives flags without a value, such as --json, the nargs 0. The longest string of `-h, --help` is
     # the name.
     help_text = " ".join((action.help or "").split())
+
     return _Option(
         max(action.option_strings, key=len),
         help_text,
@@ -120,6 +122,7 @@ def _bash(commands: Sequence[_Command]) -> str:
         cases.append(
             f"        {shlex.quote(_chosen(command))}) words={words}; files={files} ;;"
         )
+
         for option in command.options:
             if option.takes_value:
                 case = shlex.quote(f"{_chosen(command)} {option.name}".strip())
@@ -128,6 +131,7 @@ def _bash(commands: Sequence[_Command]) -> str:
                 values.append(
                     f"        {case}) words={offered}; files={files}; value=yes ;;"
                 )
+
     # The script reads the line from the left and keeps the longest command that it knows. Other words are
     # passed over: in `snapshot failures --every 1h`, the command is `snapshot failures`.
     known = " ".join(
@@ -191,6 +195,7 @@ def _fish(commands: Sequence[_Command]) -> str:
             seen = seen_below = "__fish_use_subcommand"
         elif command.commands:
             seen_below = f"{seen} && not __fish_seen_subcommand_from {' '.join(command.commands)}"
+
         lines += [
             f"complete -c toolkit -n {_quoted(seen_below)} -a {name} -d {_quoted(summary)}"
             for name, summary in command.commands.items()
@@ -201,6 +206,7 @@ def _fish(commands: Sequence[_Command]) -> str:
         ]
         if command.takes_path:
             lines.append(f"complete -c toolkit -n {_quoted(seen)} -F")
+
     return "\n".join(lines) + "\n"
 
 
@@ -215,6 +221,7 @@ def _fish_option(option: _Option) -> str:
         parts.append("-r -F")
     elif option.takes_value:
         parts.append("-x")
+
     if option.values:
         parts.append(f"-a {_quoted(' '.join(option.values))}")
     return " ".join(parts)

@@ -30,9 +30,11 @@ def refuse_short_history(chosen: tk.FailureFilter, *, has_previous: bool) -> Non
     """Raise `InputError` if a filter leaves no time before the last day to compare it with."""
     if chosen.since is None or has_previous:
         return
+
     since = parse_time(chosen.since)
     if datetime.now(UTC) - since >= _LEAST_HISTORY:
         return
+
     raise InputError(
         "judging failures (--fail-on)",
         got=f"only failures since {since:%Y-%m-%d %H:%M} UTC, without an earlier time to compare with",
@@ -57,6 +59,7 @@ def age_sentence(data: Mapping[str, Any]) -> str:
             return f"out of date: the data end at {data['until']}, {age} ago; {most}"
         case "ahead":
             return f"out of date: the data are of {data['until']}, which is in the future: a clock is wrong"
+
     return ""
 
 
@@ -76,17 +79,21 @@ def unjudged(
             reason = "it is not known when these failures were loaded"
         print_message(f"--fail-on: not judged, as {reason}")
         return ExitStatus.TOO_OLD
+
     answers = {
         "new": report["change"]["new_groups"],
         "worse": report["change"]["worse"],
     }
     # None means that there was no earlier period. An empty list and False are answers.
     without_answer = {name for name, answer in answers.items() if answer is None}
+
     not_judged = [name for name in fail_on if name in without_answer]
     for name in not_judged:
         print_message(
             f"--fail-on {name}: not judged, as there is nothing earlier to compare with"
         )
+
     if not not_judged:
         return None
+
     return status or ExitStatus.TOO_OLD

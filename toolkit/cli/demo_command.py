@@ -37,4 +37,5 @@ def _demo(given: argparse.Namespace) -> ExitStatus:
         print_message(problem)
     if done.problems:
         return ExitStatus.FAILED
+
     return ExitStatus.DONE

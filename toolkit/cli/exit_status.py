@@ -37,6 +37,7 @@ class ExitStatus(IntEnum):
         status._value_ = value
         status.summary = summary
         status.meaning = meaning
+
         return status
 
     DONE = (

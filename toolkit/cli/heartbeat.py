@@ -70,6 +70,7 @@ def _beat_in_snapshot(path: str, heartbeat: Heartbeat) -> bool:
     store = open_store(path, None)
     if not store.exclusive or _has_other_files(store):
         return True
+
     store.make()
     return _write(partial(store.replace, HEARTBEAT), heartbeat)
 
@@ -104,6 +105,7 @@ def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
             expected="a heartbeat as toolkit snapshot writes it",
             next_step="Remove the file: the next run of the schedule writes another.",
         ) from None
+
     return heartbeat
 
 
@@ -116,9 +118,11 @@ def _content(path: str, chosen: Path | None) -> bytes | None:
     """Return the bytes of a heartbeat; None for an object store, which has no heartbeat."""
     if chosen is not None:
         return read_file(chosen)
+
     store = open_store(path, None)
     if not store.exclusive:
         return None
+
     return store.content(HEARTBEAT)
 
 
@@ -126,6 +130,7 @@ def _has_other_files(store: SnapshotStore) -> bool:
     """Return whether a folder has files, and none of them belongs to a snapshot."""
     if not store.path.exists():
         return False
+
     names = {file.name for file in store.path.iterdir()}
     return bool(names) and names.isdisjoint((MANIFEST, LOCK, HEARTBEAT))
 
@@ -146,4 +151,5 @@ def _write(replace: Callable[[bytes], None], heartbeat: Heartbeat) -> bool:
     ):
         # a full disk, most likely: the schedule goes on
         return False
+
     return True

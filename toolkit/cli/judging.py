@@ -63,13 +63,16 @@ def judge_failures(
         asked = " ".join(f"--fail-on {name}" for name in fail_on)
         tell(f"{asked}: not judged, so status {not_judged.value}: {not_judged.summary}")
         return not_judged
+
     change = report["change"]
     compared = _compared(change, str(report["recent"]["until"]))
+
     judgements = list(_judgements(change, fail_on, compared, new_since))
     for judgement in judgements:
         print_message(
             visible(judgement.reason), event="fail-on", status=int(judgement.status)
         )
+
     return _concluded(fail_on, judgements, compared, status, tell)
 
 
@@ -83,6 +86,7 @@ def judge_index(
     """Print the verdict on an index report; `healthy` is None if the index could not be judged."""
     if healthy:
         return _concluded(VECTORS, (), "healthy", status, tell)
+
     brief = "not judged" if healthy is None else "not healthy"
     judgement = Judgement(ExitStatus.UNHEALTHY, visible(verdict), brief)
     return _concluded(VECTORS, [judgement], "healthy", status, tell)
@@ -112,6 +116,7 @@ def _new_groups(change: Mapping[str, Any], new_since: datetime | None) -> Judgem
         since = min(new_since, datetime.fromisoformat(since)).isoformat(
             timespec="milliseconds"
         )
+
     groups = change["new_groups"]
     reason = f"new since {since}: {_named(change, groups)}"
     return Judgement(ExitStatus.NEW, reason, counted(len(groups), "new group"))
@@ -155,4 +160,5 @@ def _concluded(
         tell(f"{asked}: passed ({basis}), but status {status.value}: {status.summary}")
     else:
         tell(f"{asked}: passed ({basis})")
+
     return status

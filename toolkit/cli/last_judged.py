@@ -47,6 +47,7 @@ def last_judged(path: str, now: datetime | None = None) -> datetime | None:
     past = [time for time in _read(_store(path)) if time <= now]
     if not past:
         return None
+
     # not the last one: after a clock was corrected, the times are not in order
     return max(*past, now - _LONGEST)
 
@@ -56,6 +57,7 @@ def note_judged(path: str, until: datetime) -> None:
     store = _store(path)
     if store is None:
         return
+
     times = (*_read(store), until.astimezone(UTC))[-_KEPT:]
     with suppress(OSError, ToolkitError):
         store.replace(JUDGED, msgspec.json.encode(Judged(times)) + b"\n")
@@ -65,10 +67,12 @@ def _read(store: SnapshotStore | None) -> tuple[datetime, ...]:
     """Return the noted times; none if the file is missing or damaged."""
     if store is None:
         return ()
+
     with suppress(OSError, ValueError, ToolkitError):
         times = _JUDGED.decode(store.content(JUDGED)).times
         # a time without a zone cannot be compared with others
         return tuple(time for time in times if time.tzinfo is not None)
+
     return ()
 
 
@@ -78,4 +82,5 @@ def _store(path: str) -> SnapshotStore | None:
         store = open_store(path, None)
         if store.exclusive:
             return store
+
     return None

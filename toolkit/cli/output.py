@@ -88,9 +88,11 @@ def message_line(text: str, *, event: str, **facts: object) -> str:
     text = shortened(text)
     if chosen == "plain":
         return f"toolkit: {text}"
+
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if chosen == "time":
         return f"{now} toolkit: {text}"
+
     return masked(
         json.dumps(
             {"time": now, "event": event, "message": text, **facts}, ensure_ascii=False
@@ -110,6 +112,7 @@ def write_line(stream: TextIO, line: str) -> bool:
         stream.flush()
     except (OSError, ValueError):  # ValueError: the stream was closed
         return False
+
     return True
 
 
@@ -123,6 +126,7 @@ def shortened(text: str) -> str:
     """
     if len(text) <= _LONGEST:
         return text
+
     left_out = len(text) - _LONGEST
     return f"{text[: _LONGEST - _END]} … ({left_out:,} characters left out) … {text[-_END:]}"
 
@@ -175,6 +179,7 @@ def logged_progress(
         now = time.monotonic()
         if now < next_line:
             return
+
         next_line = now + every
         seconds = now - began
         text = describe(done, total, seconds)
@@ -192,6 +197,7 @@ def status_of(receipt: Receipt, *, what: str = "") -> ExitStatus:
     )
     if receipt.complete:
         return ExitStatus.DONE
+
     return ExitStatus.NOT_COMPLETE
 
 

@@ -40,6 +40,7 @@ def _pin(given: argparse.Namespace) -> ExitStatus:
             got="no queries",
             expected="--query TEXT, or --queries FILE with one query per line",
         )
+
     with (
         connected(given, "vector") as service,
         unknown_names_end(begin="The index has no namespace"),
@@ -47,6 +48,7 @@ def _pin(given: argparse.Namespace) -> ExitStatus:
         pinned = tk.pin_queries(
             service, queries, given.path, k=given.top_k, namespace=given.namespace
         )
+
     answers = counted(len(pinned), "answer")
     say_wrapped(f"pinned {answers} of {len(queries):,} queries in {given.path}")
     return ExitStatus.DONE
@@ -56,6 +58,7 @@ def _lines(path: str | None) -> list[str]:
     """Return the lines of a file that are not empty."""
     if path is None:
         return []
+
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -64,4 +67,5 @@ def _lines(path: str | None) -> list[str]:
             got=f"{path!r}, which cannot be read ({type(error).__name__})",
             expected="a text file with one query per line",
         ) from None
+
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -44,6 +44,7 @@ def _query(given: argparse.Namespace) -> ExitStatus:
 
     options = {name: getattr(given, name) for name in ("top_k", "namespace", "filter")}
     hybrid = tk.HybridOptions(query_mode=given.query_mode)
+
     with (
         connected(given, "vector") as service,
         unknown_names_end(begin="The index has no namespace"),
@@ -56,9 +57,11 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             hybrid=hybrid,
             **options,
         )
+
     if hits.empty:
         print_message("no hits")
     redactor = service.redactor
+
     shown = hits[["rank", "id", "score", "data", "metadata"]].astype("object")
     # Only columns of objects keep None. Others would turn it into NaN, which JSON does not have.
     for hit in shown.where(hits.notna(), None).to_dict("records"):
@@ -77,4 +80,5 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             say_shortened(
                 visible(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {words}")
             )
+
     return ExitStatus.DONE

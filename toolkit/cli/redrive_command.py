@@ -122,6 +122,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
         raise InputError(
             "planning a redrive", got=f"--kind {given.kind}", expected="workflow runs"
         )
+
     with (
         connected(given, "queue") as service,
         unknown_values_end(given, " No plan is written."),
@@ -129,6 +130,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
         failures = tk.load_failures(
             service, filter_of(given), progress=progress_lines("failures")
         )
+
     options = (
         "idempotent",
         "changed",
@@ -146,20 +148,24 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
     ).resolve()  # before anything is printed, as the reader may leave early
     # before the preview, which ends with its command
     status = status_of(tk.get_receipt(failures))
+
     if given.json:
         print_result(json.dumps(_preview(plan, saved)))
     else:
         print_result(f"wrote {saved}")
         say_wrapped(visible(plan.verdict))
         say_table(plan.groups[_PLANNED], is_whole=given.all)
+
         for row in plan.groups.drop_duplicates("class")[["class", "advice"]].to_dict(
             "records"
         ):
             say_wrapped(visible(f"{row['class']}: {row['advice']}"))
+
         # one line, which can be copied whatever the width
         print_result(
             f"toolkit redrive run {shlex.quote(given.output)} --confirm {plan.confirmation}"
         )
+
     return status
 
 
@@ -167,6 +173,7 @@ def _preview(plan: tk.RedrivePlan, saved: Path) -> dict[str, Any]:
     """Return the preview of a plan as JSON-able values, masked."""
     columns = ["group", "title", "workflow_url", "action", "count", "reason", "advice"]
     groups = json.loads(plan.groups[columns].to_json(orient="records"))
+
     return {
         "failures": len(plan.frame),
         "actions": {
@@ -186,10 +193,12 @@ def _run(given: argparse.Namespace) -> ExitStatus:
         result = tk.run_redrive(
             service, plan, ledger=given.ledger, confirm=given.confirm, progress=progress
         )
+
     _show(result, given)
     is_done = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
     if is_done.all():
         return ExitStatus.DONE
+
     return ExitStatus.NOT_COMPLETE
 
 

@@ -46,6 +46,7 @@ def _replay(given: argparse.Namespace) -> ExitStatus:
             got="both --to and --print" if given.to else "neither --to nor --print",
             expected="the address of an application, or the kind of code to print",
         )
+
     with connected(given, "queue") as service:
         # the application gets the headers of the original delivery; printed code has placeholders for them
         entries = [
@@ -56,6 +57,7 @@ def _replay(given: argparse.Namespace) -> ExitStatus:
             for entry in entries:
                 print_result(_code(tk.reproduce(entry), given.print))
             return ExitStatus.DONE
+
         replays = [
             tk.replay_failure(
                 entry,
@@ -67,6 +69,7 @@ def _replay(given: argparse.Namespace) -> ExitStatus:
             )
             for entry in entries
         ]
+
     return _report(given, replays)
 
 
@@ -75,6 +78,7 @@ def _code(request: tk.results.FailedRequest, kind: str) -> str:
         return request.to_curl()
     if kind == "python":
         return request.to_python()
+
     return request.to_pytest()
 
 
@@ -92,8 +96,10 @@ def _report(given: argparse.Namespace, replays: list[tk.results.Replays]) -> Exi
         else:
             line = f"{row['dlq_id']}  {row['outcome']}  {_number(status) or '-'}  {row['error'] or ''}"
             say_shortened(visible(line))
+
     if all(row["outcome"] == SUCCEEDED for row in rows):
         return ExitStatus.DONE
+
     return ExitStatus.NOT_COMPLETE
 
 

@@ -135,6 +135,7 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
     )
     if given.vectors:
         return _report_vectors(given, selects=selects)
+
     for option in ("namespace", "pinned"):
         if getattr(given, option) is not None:
             raise InputError(
@@ -143,6 +144,7 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
                 expected="both, or neither",
                 next_step="Add --vectors to report on the vector index.",
             )
+
     return _report_failures(given, chosen, selects=selects)
 
 
@@ -157,9 +159,11 @@ def _check_form(given: argparse.Namespace) -> None:
             got="--to or --from without --format email",
             expected="both, or neither",
         )
+
     if given.link is not None and given.format not in _LINKED:
         expected = f"--format {', '.join(_LINKED)}"
         raise InputError("reporting", got="--link with another form", expected=expected)
+
     web_link(given.link)
 
 
@@ -179,7 +183,9 @@ def _load(
                 limit=given.limit,
                 progress=progress_lines("failures"),
             )
+
         return failures, service.redactor
+
     if selects:
         raise InputError(
             "reporting on a snapshot",
@@ -187,6 +193,7 @@ def _load(
             expected="the snapshot alone",
             next_step="Leave them out, or report from the service without --snapshot.",
         )
+
     return tk.read_snapshot(given.snapshot), None
 
 
@@ -200,6 +207,7 @@ def _report_failures(
             expected="--fail-on new or worse",
             next_step="Add --vectors for a report on the vector index.",
         )
+
     if given.fail_on:
         refuse_short_history(chosen, has_previous=given.previous is not None)
     failures, redactor = _load(given, chosen, selects=selects)
@@ -219,6 +227,7 @@ def _report_failures(
     complain_of_age(report.to_dict())
     if not given.fail_on:
         return status
+
     values = report.to_dict()
     status = judge_failures(
         values, given.fail_on, status, new_since=new_since, tell=_teller(given)
@@ -243,9 +252,11 @@ def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
         # a snapshot written from a frame that no loader made
         print_message("no receipt: it is not known whether these are all failures")
         return ExitStatus.DONE
+
     receipt = tk.get_receipt(failures)
     if not is_snapshot:
         return status_of(receipt)
+
     # a snapshot has more rows than the last load, because it keeps entries that have left the queue
     what = f"the snapshot has {counted(len(failures), 'row')}; its last load was "
     return status_of(replace(receipt, frame_rows=None), what=what)
@@ -261,6 +272,7 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
             "unhealthy alone",
             next_step="Leave them out.",
         )
+
     if given.namespace is not None and given.snapshot is not None:
         raise InputError(
             "reporting on a snapshot of vectors",
@@ -268,9 +280,11 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
             expected="one of them",
             next_step="Export the namespace: toolkit snapshot vectors --namespace NAME.",
         )
+
     namespaces = "all" if given.namespace is None else given.namespace
     named = ("previous", "title", "pinned")
     options = {name: getattr(given, name) for name in named}
+
     if given.snapshot is not None:
         report = tk.report_index(given.snapshot, **options)
         _show(report, given, "index-report.html")
@@ -284,11 +298,14 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
                 service, namespace=namespaces, progress=progress_lines("vectors")
             )
             report = tk.report_index(service, loaded, **options)
+
         _show(report, given, "index-report.html")
         status = status_of(tk.get_receipt(loaded))
+
     if given.fail_on:
         healthy = report.values["healthy"]  # noqa: PD011 - of a report, not of a frame
         return judge_index(healthy, report.verdict, status, tell=_teller(given))
+
     return status
 
 
@@ -300,6 +317,7 @@ def _show(report: Any, given: argparse.Namespace, default: str) -> None:
             say_wrapped(visible(report.headline))
         say_wrapped(visible(report.verdict))
         return
+
     content = _FORMS[given.format](report, given)
     # all files are saved before a reader of the output may leave
     _save(report, given.output or [], print_message)

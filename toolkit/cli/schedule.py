@@ -116,6 +116,7 @@ class Schedule:
         self._runs += 1
         began = self._plan.monotonic()
         started = timestamp(self._plan.clock())
+
         try:
             outcome = run()
         except _PERMANENT:
@@ -123,6 +124,7 @@ class Schedule:
         except (ToolkitError, OSError, MemoryError) as error:
             self._failed(error, seconds=self._plan.monotonic() - began)
             return
+
         seconds = round(self._plan.monotonic() - began, 1)
         self._status = outcome.status
         complete = outcome.receipt.complete
@@ -161,12 +163,14 @@ class Schedule:
         )
         if isinstance(error, SettingsError) and self._runs == 1:
             raise error  # nothing was configured; later, a file of a token may be missing for a moment
+
         most = self._plan.max_failures
         if isinstance(error, _FOR_A_PERSON):
             most = min(most or MOST_FOR_A_PERSON, MOST_FOR_A_PERSON)
         if most is not None and in_a_row >= most:
             error.add_note(f"Gave up after {in_a_row:,} failed runs in a row.")
             raise error
+
         delay = self._delay()
         text = (
             f"{error} Next run in {delay:,.0f} s, after {in_a_row:,} failed in a row."
@@ -236,6 +240,7 @@ def _retries_logged(log: Callable[..., None]) -> Iterator[None]:
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+
     try:
         yield
     finally:

@@ -33,6 +33,7 @@ def _serve(given: argparse.Namespace) -> int:
         from toolkit_service.demo.filling import fill  # noqa: PLC0415 - the same
         from toolkit_service.demo.sample_application import sample_application  # noqa: PLC0415 - the same
         from toolkit_service.serve import run  # noqa: PLC0415 - it needs the extra [local]
+
     began = time.monotonic()
     with _events_logged():
         _event("starting", event="starting")
@@ -44,6 +45,7 @@ def _serve(given: argparse.Namespace) -> int:
         )
         seconds = round(time.monotonic() - began, 1)
         _event("stopped", event="stopped", seconds=seconds)
+
     return status
 
 
@@ -84,6 +86,7 @@ def _events_logged() -> Iterator[None]:
     if not has_events():
         yield
         return
+
     handler = _EventHandler()
     logging.getLogger().addHandler(handler)
     try:

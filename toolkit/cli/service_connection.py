@@ -55,6 +55,7 @@ def connected(given: argparse.Namespace, endpoint: Endpoint) -> tk.Service:
             environment
         ):
             raise
+
         # the error of `connect` names arguments of Python, which a command line does not have
         raise SettingsError(
             error.doing,
@@ -80,9 +81,11 @@ def _variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
         return f"{own}_TOKEN"
     if endpoint == "vector":
         return "UPSTASH_VECTOR_REST_TOKEN"
+
     region = environment.get("TOOLKIT_REGION") or environment.get("QSTASH_REGION")
     if not region:
         return "QSTASH_TOKEN"
+
     # for example, EU_CENTRAL_1_QSTASH_TOKEN for the region eu-central-1
     return f"{region.strip().upper().replace('-', '_')}_QSTASH_TOKEN"
 
@@ -101,13 +104,16 @@ def _token_of(path: Path) -> str:
         raise refused(
             got="bytes that are not text", expected="a file of one line"
         ) from None
+
     if not token:
         raise refused(got="an empty file", expected="the token alone")
+
     lines = len(token.splitlines())
     if lines != 1 or len(content) > _LONGEST:
         raise refused(
             got=f"{len(content):,} bytes in {lines:,} lines", expected="the token alone"
         )
+
     return token
 
 

@@ -50,6 +50,7 @@ class CommandParser(argparse.ArgumentParser):
         has_several = any(action.nargs == "+" for action in self._actions)
         if self._is_intermixed or not has_several or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
+
         self._is_intermixed = True  # the method below calls this one
         try:
             return self.parse_known_intermixed_args(args, namespace)
@@ -78,6 +79,7 @@ def add_command(
     command.add_argument(
         "--log-format", help=what, choices=get_args(LogFormat), default="plain"
     )
+
     return lambda argument, what, **options: command.add_argument(
         argument, help=what, **options
     )
@@ -89,6 +91,7 @@ def add_filters(command: argparse.ArgumentParser) -> None:
 
     combined = "Different filters combine with AND, repeated ones with OR."
     group = command.add_argument_group("which failures", combined)
+
     for field in FIELDS.values():
         if field.option:
             several: dict[str, Any] = {"action": "append"} if field.many else {}
@@ -101,6 +104,7 @@ def add_filters(command: argparse.ArgumentParser) -> None:
                 type=read,
                 **several,
             )
+
     kinds = "failed workflow runs, or failed plain messages (workflows)"
     what = "the filter may match nothing, as of a workflow that rightly has no failures (that is an error)"
     group.add_argument("--allow-no-match", help=what, action="store_true")
@@ -115,6 +119,7 @@ def unknown_values_end(given: argparse.Namespace, then: str = "") -> Iterator[No
     if given.allow_no_match:
         yield
         return
+
     with unknown_names_end(
         begin="No failure matches", then=f"{then} --allow-no-match accepts the filter."
     ):
@@ -156,6 +161,7 @@ def _count(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"got {text!r}; expected a whole number of at least 1"
         )
+
     return int(text)
 
 

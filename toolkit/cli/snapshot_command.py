@@ -70,6 +70,7 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
             expected="fixed times, or none",
             next_step="Sync everything, and choose when reading or reporting.",
         )
+
     named = ("kind", "repair", "rebind", "retention")
     options = {
         "filter": chosen,
@@ -85,6 +86,7 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
         # once: a later run with the token of another account is refused
         options["rebind"] = False
         complete = changes.receipt.complete and not changes.lost
+
         return Outcome(
             verdict=changes.verdict,
             receipt=changes.receipt,
@@ -106,6 +108,7 @@ def _vectors(given: argparse.Namespace) -> ExitStatus:
             unknown_names_end(begin="The index has no namespace"),
         ):
             receipt = tk.export_vectors(service, given.path, **options)
+
         status = ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
         return Outcome(
             verdict="exported", receipt=receipt, rows=receipt.rows, status=status
@@ -132,6 +135,7 @@ def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
             given.path, plan, heartbeat_file(given.path, given.heartbeat)
         )
         return schedule.run_until_stopped(run)
+
     for option in ("max_failures", "heartbeat"):
         if getattr(given, option) is not None:
             raise InputError(
@@ -140,12 +144,14 @@ def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
                 expected="both, or neither",
                 next_step="One run ends with its status; toolkit status has the age of the snapshot.",
             )
+
     try:
         outcome = run()
     except (ToolkitError, KeyboardInterrupt) as error:
         if note := _resumes(given.path):
             error.add_note(note)
         raise
+
     say_wrapped(f"{given.path}: {outcome.verdict}")
     status_of(outcome.receipt)
     return outcome.status
@@ -160,8 +166,10 @@ def _resumes(path: str) -> str:
         checkpoint, _ = read_checkpoint(open_store(path, None))
     except (ToolkitError, OSError):
         return ""
+
     if checkpoint is None:
         return ""
+
     rows = sum(file.rows for file in checkpoint.identities)
     return (
         f"Kept: {counted(rows, 'row')}. The same command resumes the load within a day."

@@ -51,9 +51,11 @@ class SnapshotStatus:
         """Return FAILED if the schedule gave up, TOO_OLD if the data are too old, and DONE otherwise."""
         if self.state == _ENDED:
             return ExitStatus.FAILED
+
         age = self.age_seconds
         if age is None or self.is_ahead or age > self.max_age_seconds:
             return ExitStatus.TOO_OLD
+
         return ExitStatus.DONE
 
     @property
@@ -77,6 +79,7 @@ class SnapshotStatus:
             if self.failures_in_a_row:
                 error += f", {self.failures_in_a_row:,} failed in a row"
             parts.append(f"{error}: {self.last_error}")
+
         return f"{self.path}: {'; '.join(parts)}"
 
     def _age(self) -> str:
@@ -84,6 +87,7 @@ class SnapshotStatus:
             return "no complete sync yet"
         if self.is_ahead:
             return f"last complete sync at {self.last_complete_at}, which is in the future: a clock is wrong"
+
         return f"last complete sync {_span(self.age_seconds)} ago ({self.last_complete_at})"
 
 
@@ -105,6 +109,7 @@ def _status(given: argparse.Namespace) -> ExitStatus:
     statuses = [_show(path, given) for path in given.path]
     if ExitStatus.FAILED in statuses:
         return ExitStatus.FAILED
+
     # the others are DONE (0) and TOO_OLD (6)
     return max(statuses)
 
@@ -116,10 +121,12 @@ def _show(path: str, given: argparse.Namespace) -> ExitStatus:
     except (ToolkitError, OSError) as error:
         print_message(f"{path}: {error}", event="failed", path=path, error=str(error))
         return ExitStatus.FAILED
+
     if given.json:
         print_result(json.dumps(asdict(status) | {"status": int(status.exit_status)}))
     else:
         say_wrapped(visible(str(status)))
+
     return status.exit_status
 
 
@@ -151,6 +158,7 @@ def snapshot_status(
     """
     now = now or datetime.now(UTC)
     manifest = _manifest(path)
+
     beat = read_heartbeat(path, heartbeat)
     if manifest is None and beat is None:
         raise SnapshotError(
@@ -159,9 +167,11 @@ def snapshot_status(
             expected="a snapshot",
             next_step="Name the folder that toolkit snapshot wrote.",
         )
+
     if max_age is None:
         max_age = default_max_age(_interval(manifest, beat)).total_seconds()
     complete_at = _complete_at(manifest)
+
     return SnapshotStatus(
         path=path,
         last_complete_at=complete_at,
@@ -180,6 +190,7 @@ def _manifest(path: str) -> Manifest | None:
         # generation 0 is an unfinished first write
         if manifest is not None and manifest.generation:
             return manifest
+
     return None
 
 
@@ -190,6 +201,7 @@ def _schedule(beat: Heartbeat | None, now: datetime) -> dict[str, Any]:
             "state": None, "failures_in_a_row": 0, "last_error": None, "last_error_at": None,
             "next_run_at": None, "next_run_seconds": None,
         }  # fmt: skip
+
     overdue_seconds = _seconds_since(beat.next_run_at, now)
     return {
         "state": beat.state,
@@ -210,6 +222,7 @@ def _complete_at(manifest: Manifest | None) -> str | None:
         return manifest.complete_at
     if manifest.receipts and not manifest.receipts[-1].get("complete"):
         return None
+
     return manifest.written_at
 
 
@@ -219,6 +232,7 @@ def _interval(manifest: Manifest | None, beat: Heartbeat | None) -> float | None
         return beat.every
     if manifest is None:
         return None
+
     return syncs_of(manifest).every_seconds
 
 

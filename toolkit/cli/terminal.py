@@ -33,6 +33,7 @@ def terminal_width() -> int | None:
     columns = shutil.get_terminal_size(fallback=(0, 0)).columns
     if not columns:
         return None
+
     return max(columns, NARROWEST)
 
 
@@ -47,6 +48,7 @@ def say_wrapped(text: str) -> None:
             break_on_hyphens=False,
         )
         text = "\n".join(wrapper.fill(line) for line in text.splitlines())
+
     print_result(text)
 
 
@@ -70,9 +72,11 @@ def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
     """
     if frame.empty:
         return
+
     most = len(frame) if is_whole else ROWS_SHOWN
     shown = frame.head(most)
     print_result(visible(table_text(shown, terminal_width())))
+
     if len(shown) < len(frame):
         print_result(
             f"{len(shown):,} of {counted(len(frame), 'row')}; --all prints all"
@@ -98,6 +102,7 @@ def table_text(frame: pd.DataFrame, width: int | None) -> str:
     longest_line = max(len(line) for line in text.splitlines())
     if width is None or longest_line <= width:
         return text
+
     widths = _widths(cells, width)
     return _blocks(cells, width) if widths is None else _wrapped(cells, widths)
 
@@ -109,6 +114,7 @@ def _widths(cells: pd.DataFrame, width: int) -> list[int] | None:
         max(len(str(name)), int(texts[name].str.len().max())) for name in texts.columns
     ]
     widths = list(natural)
+
     most = width - len(_GAP) * (len(widths) - 1)
     # One character at a time from the widest column, so that short columns stay as they are. For example,
     # columns of 60, 30 and 5 characters become 30, 30 and 5 in a terminal of 69 (two gaps take 4).
@@ -117,6 +123,7 @@ def _widths(cells: pd.DataFrame, width: int) -> list[int] | None:
         if widths[widest] <= _NARROWEST_COLUMN:
             return None
         widths[widest] -= 1
+
     return widths
 
 
@@ -140,6 +147,7 @@ def _wrapped(cells: pd.DataFrame, widths: Sequence[int]) -> str:
                 for part, width, right in zip(parts, widths, is_number, strict=True)
             ]
             lines.append(_GAP.join(placed).rstrip())
+
     return "\n".join(lines)
 
 
@@ -157,6 +165,7 @@ def _lines(text: str, width: int) -> list[str]:
         while len(lines[-1].rstrip()) > width:
             # one word that is longer than the column
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+
     return [line.strip() for line in lines]
 
 
@@ -169,5 +178,7 @@ def _blocks(cells: pd.DataFrame, width: int) -> str:
         for name, value in zip(cells.columns, row, strict=True):
             cell = f"\n{indent}".join(_lines(str(value), width - len(indent)))
             lines.append(f"{name:<{len(indent)}}{cell}".rstrip())
+
         blocks.append("\n".join(lines))
+
     return "\n\n".join(blocks)

@@ -42,4 +42,5 @@ def _verify(given: argparse.Namespace) -> ExitStatus:
                 )
                 # a damaged snapshot outranks an old one: FAILED stays
                 status = status or ExitStatus.TOO_OLD
+
     return status

@@ -35,6 +35,7 @@ def _watch(given: argparse.Namespace) -> ExitStatus:
     from toolkit.widgets.watching import Watch  # noqa: PLC0415 - heavy
 
     send = sender_of(given.notify, given.confirm)
+
     with connected(given, "queue") as service:
         watch = Watch(service, given.path, send=send)
 
@@ -56,6 +57,7 @@ def _watch(given: argparse.Namespace) -> ExitStatus:
             outcome = run()
             say_wrapped(f"{given.path}: {outcome.verdict}")
             return outcome.status
+
         schedule = Schedule(
             given.path,
             SchedulePlan(every=given.every),

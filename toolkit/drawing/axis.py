@@ -67,11 +67,13 @@ def space_high(ax: Axes) -> float:
     height = inches_high(ax)
     if height >= _HIGH:
         return height
+
     figure = ax.get_figure(root=True)
     has_engine = figure is not None and figure.get_layout_engine() is not None
     leaves_room = has_engine or makes_room(ax)
     if not leaves_room:
         return height
+
     return height - _TEXTS
 
 
@@ -83,11 +85,13 @@ def limit(axis: Axis, first: float, last: float) -> tuple[float, float]:
         first, last = min(first, last, low, high), max(first, last, low, high)
         if is_reversed:
             first, last = last, first
+
     ax = axis.axes
     if axis is ax.xaxis:
         ax.set_xlim(first, last)
     else:
         ax.set_ylim(first, last)
+
     return first, last
 
 
@@ -117,6 +121,7 @@ def heading(
     # from the bottom to the top: a legend (`above`), the prefix, the title
     space = max(16, int(inches(ax) / COLUMN))
     height = above * _POINTS + 5
+
     small = inches_high(ax) < LOW
     if prefix and not small and not prefix.endswith("://"):
         # a scheme alone is not information
@@ -126,6 +131,7 @@ def heading(
             va="bottom", annotation_clip=False, parse_math=False,
         )  # fmt: skip
         height += LINE_HEIGHT * _POINTS + 1
+
     if title:
         size = 9 if small else 11
         # `name_rows` sets it to "right"
@@ -146,6 +152,7 @@ def _fit_title(ax: Axes, drawn: Text, title: str, above: float) -> None:
     as_written([drawn])
     columns = space / _TITLE_COLUMN
     drawn.set_text("\n".join(_title_lines(ax, title, columns, above)))
+
     drawn_width = drawn.get_window_extent().width / ax.figure.dpi
     if drawn_width > space:
         # wide letters, for example capital ones
@@ -159,13 +166,16 @@ def _title_lines(ax: Axes, title: str, columns: float, above: float) -> list[str
     lines = wrapped(drawable(title, longest=120), space)
     if len(lines) == 1:
         return lines
+
     if inches_high(ax) - above < LOW:
         # a legend above already uses the height
         lines = wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
     else:
         lines = _plot_and_finding(title, space)
+
     if inches_high(ax) < LOW and len(lines) > 1:
         return [f"{lines[0]}…"]
+
     return lines
 
 
@@ -177,6 +187,7 @@ def _plot_and_finding(title: str, space: int) -> list[str]:
     lines = [*name, *wrapped(drawable(finding, longest=120), space)]
     if colon and len(lines) <= _TITLE_LINES:
         return lines
+
     return wrapped(drawable(plot, longest=120), space)
 
 
@@ -202,6 +213,7 @@ def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axe
         0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=theme.muted, fontsize=11,
         wrap=True, parse_math=False,
     )  # fmt: skip
+
     return ax
 
 
@@ -227,12 +239,14 @@ def legend(
             ax, handles, names, theme, long, loc="upper left", at=(1.0, 1.0), ncols=1
         )
         return name_width, 0.0
+
     columns = max(1, min(4, int(inches(ax) / name_width)))
     rows = max(1, int(inches_high(ax) * SHARE_OF_NAMES / LINE_HEIGHT))
     if len(names) > rows * columns:
         named = rows * columns - 1
         names = [*names[:named], f"… {len(names) - named} more"]
         handles = [*handles[:named], Patch(visible=False)]
+
     drawn = _draw_legend(
         ax, handles, names, theme, long, loc="lower left", at=(0.0, 1.0), ncols=columns
     )
@@ -268,6 +282,7 @@ def legend_of_totals(
     """Draw a legend of names and totals. Names have a third of the width, less `less` columns."""
     longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - less))
     short = drawable_names(names, longest=longest)
+
     return legend(
         ax,
         handles,
@@ -290,6 +305,7 @@ def cut(
     limit(ax.yaxis, 0, top)
     low, high = ax.get_xlim()
     mark_width = _MARK * (high - low) / max(inches(ax), 0.1)
+
     marked: list[float] = []
     for number in sorted(range(len(heights)), key=lambda number: -heights[number]):
         position = middles[number]
@@ -302,6 +318,7 @@ def cut(
                 xytext=(0, 1), textcoords="offset points",
                 ha="center", va="bottom", color=theme.ink, fontsize=9, annotation_clip=False,
             )  # fmt: skip
+
     return LINE_HEIGHT
 
 
@@ -345,6 +362,7 @@ def _tick_step(days: float, space: float) -> float:
         most_ticks = max(2, int(space / label_width))
         if days <= most_ticks * (step / DAY):
             return step / DAY
+
     return _TICK_STEPS[-1] / DAY
 
 
@@ -353,6 +371,7 @@ def _days_ahead(time: float, zone: ZoneInfo) -> float:
     offset = datetime.fromtimestamp(round(time * 86_400), tz=zone).utcoffset()
     if offset is None:
         return 0.0
+
     return offset / DAY
 
 
@@ -361,12 +380,15 @@ def _tick_label(tick: float, days: float, *, first: bool) -> str:
     when = datetime.fromtimestamp(round(tick * 86_400), tz=UTC)
     if days >= _MONTH / DAY:
         return f"{when:%b %Y}"
+
     date = f"{when.day} {when:%b}"
     if days >= 1:
         return date
+
     is_midnight = when.hour + when.minute == 0
     if first or is_midnight:
         return f"{when:%H:%M}\n{date}"
+
     return f"{when:%H:%M}"
 
 
@@ -427,6 +449,7 @@ def aside(*counts: tuple[int, str]) -> str:
     ]
     if not parts:
         return ""
+
     remark = ", ".join(parts)
     return f"({remark})"
 

@@ -38,6 +38,7 @@ def draw_rows(
             f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
+
     row_names.name_rows(ax, range(len(names)), names)
     # a single bar does not fill the Axes
     axis.limit(ax.yaxis, max(len(names), 3) - 0.4, -0.6)
@@ -81,6 +82,7 @@ def draw_cells(
     written = fitting_numbers(counts.ravel().tolist(), space)
     if max(map(len, written), default=0) > space or axis.inches_high(ax) / rows < _HIGH:
         return _key(ax, bounds, colours, theme)
+
     middle = (edges[:-1] + edges[1:]) / 2
     for row, column in np.argwhere(counts > 0):
         many = heat_of_level[levels[row, column]] >= _MANY
@@ -88,6 +90,7 @@ def draw_cells(
             middle[column], row, written[row * columns + column], ha="center", va="center",
             color=theme.on_many if many else theme.on_few, fontsize=8,
         )  # fmt: skip
+
     return 0.0
 
 
@@ -102,6 +105,7 @@ def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
     top = min(most, round(readable_top(counts.ravel())))
     steps = levels - 1 if top < most else levels
     bounds = {max(1, round(top * (step / steps) ** 2)) for step in range(1, steps + 1)}
+
     return sorted(bounds | {most})
 
 
@@ -126,6 +130,7 @@ def _key(ax: Axes, bounds: list[int], colours: list[str], theme: Theme) -> float
         handleheight=0.8, handletextpad=0.3, labelspacing=0.3, columnspacing=0.8, borderpad=0.0,
         borderaxespad=0.4, markerscale=1.0, shadow=False, fancybox=False,
     )  # fmt: skip
+
     return 0.2
 
 
@@ -133,4 +138,5 @@ def _span_of_counts(low: int, high: int) -> str:
     first, last = short_number(low), short_number(high)
     if first == last:
         return first
+
     return f"{first}\N{EN DASH}{last}"

@@ -76,11 +76,13 @@ def _characters(value: object) -> Iterator[str]:
             marks = 0
             yield character
             continue
+
         is_mark = columns(character) == 0
         if is_mark:
             marks += 1
         else:
             marks = 0
+
         if marks > _MARKS:
             continue
         if _is_missing(character):
@@ -101,6 +103,7 @@ def _is_missing(character: str) -> bool:
     has_font = columns(character) is not None
     if has_font or character.isspace():
         return False
+
     return visible(character) == character
 
 
@@ -124,6 +127,7 @@ def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> lis
         for number in alike:
             parts = parts_of_names[number]
             shown[number] = _without_shared_end(parts, shared, longest)
+
     return shown
 
 
@@ -152,6 +156,7 @@ def _numbered_lines(names: Sequence[object]) -> list[str]:
     for line, text in zip(lines, texts, strict=True):
         numbers_of_line = numbers[line]
         numbers_of_line.setdefault(text, len(numbers_of_line) + 1)
+
     return [
         _numbered(line, numbers[line], text)
         for line, text in zip(lines, texts, strict=True)
@@ -183,6 +188,7 @@ def columns(character: str) -> float | None:
     size = advance(character)
     if not size:
         return size
+
     return max(1.0, size / _EM)
 
 
@@ -204,6 +210,7 @@ def wrapped(text: str, limit: float) -> list[str]:
             lines[-1] = line_with_word.lstrip()
         else:
             lines += _broken_word(word, limit)
+
     return list(filter(None, lines))
 
 
@@ -219,8 +226,10 @@ def _broken_word(word: str, limit: float) -> list[str]:
             lines.append(line)
             line = ""
             columns_of_line = 0.0
+
         line += part
         columns_of_line += columns_of_part
+
     return [*lines, line]
 
 
@@ -232,6 +241,7 @@ def _parts(text: str) -> list[str]:
             parts[-1] += part
         else:
             parts.append(part)
+
     return parts
 
 
@@ -240,10 +250,12 @@ def _shortened(parts: list[str], longest: float) -> str:
     widths = list(map(width, parts))
     if sum(widths) <= longest:
         return "".join(parts)
+
     limit = longest - width("…")
     head = _fitting(widths, limit / 2)
     tail = _fitting(widths[::-1], limit - sum(widths[:head]))
     head = _fitting(widths, limit - sum(widths[len(widths) - tail :]))
+
     return f"{''.join(parts[:head])}…{''.join(parts[len(parts) - tail :])}"
 
 

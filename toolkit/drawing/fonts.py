@@ -125,10 +125,12 @@ def _installed_families() -> tuple[str, ...]:
     other_noto = sorted(name for name in installed if name.startswith("Noto Sans "))
     candidates = list(filter(installed.__contains__, (*_FAMILIES, *other_noto)))
     families = [FONT]
+
     for sample in _SAMPLES.values():
         is_covered = _families_with(families, sample) != []
         if not is_covered:
             families += _families_with(candidates, sample)[:1]
+
     return tuple(families)
 
 
@@ -160,6 +162,7 @@ def _advance(character: str, *, in_browser: bool) -> float | None:
             font = _font(family)
             glyph = font.load_char(ord(character), flags=LoadFlags.NO_SCALE)
             return float(glyph.horiAdvance / font.units_per_EM)
+
     return None
 
 
@@ -173,6 +176,7 @@ def replacement(missing: str) -> str:
     """
     if draws_for_browser():
         return "".join(map(_stand_in, missing))
+
     replaced = ""
     scripts: dict[str, None] = {}
     for character in missing:
@@ -182,6 +186,7 @@ def replacement(missing: str) -> str:
             continue
         replaced += _scripts_in_words(scripts) + _symbol(character)
         scripts = {}
+
     return replaced + _scripts_in_words(scripts)
 
 
@@ -201,6 +206,7 @@ def script_of(character: str) -> str | None:
         return _SCRIPTS[word]
     if word and unicodedata.category(character)[0] in _WORDS:
         return word.capitalize()
+
     return None
 
 
@@ -209,6 +215,7 @@ def _symbol(character: str) -> str:
     name = unicodedata.name(character, "")
     if not name:
         return "\N{REPLACEMENT CHARACTER}"
+
     return f":{name.lower().replace(' ', '-')}:"
 
 
@@ -222,6 +229,7 @@ def _scripts_in_words(scripts: dict[str, None]) -> str:
         _warn_of_script(name)
     if not names:
         return ""
+
     return f"[{', '.join(names)}]"
 
 
@@ -248,8 +256,10 @@ def _levels_up() -> int:
             ("toolkit.", "matplotlib.")
         ):
             break
+
         frame = frame.f_back
         level += 1
+
     return level
 
 

@@ -35,6 +35,7 @@ def hatch_cells(ax: Axes, theme: Theme, cells: NDArray[np.bool_]) -> None:
     """Hatch cells of a matrix that is drawn with the first row at the top, each one unit high and wide."""
     if not cells.any():
         return
+
     corners = np.array(
         [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5]]
     )

@@ -41,12 +41,14 @@ class NotebookFigure(Figure):
         """Return the picture with a style for dark pages, or None if the figure is not light."""
         if not is_light(self.get_facecolor()):
             return None
+
         content = io.BytesIO()
         self.savefig(content, format="png", dpi="figure", bbox_inches="tight")
         picture = base64.b64encode(content.getvalue()).decode()
         titles = (ax.get_title(loc="left") or ax.get_title() for ax in self.axes)
         description = escape_html(" ".join(filter(None, titles)) or "plot")
         dark = ", ".join(f"{host} .tk-plot" for host in _HOSTS)
+
         return (
             f"<style>{dark} {{{_DARK}}}</style>"
             f'<img class="tk-plot" alt="{description}" src="data:image/png;base64,{picture}">'

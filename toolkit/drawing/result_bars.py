@@ -65,19 +65,23 @@ def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     counts = ordered["count"].astype(int).tolist()
     fit = min(len(theme.series) - 1, rows_that_fit(ax, NAMED_BAR) - 1)
     colours = list(range(len(names)))
+
     if len(names) > fit:
         names = [*names[:fit], f"other ({len(names) - fit})"]
         counts = [*counts[:fit], sum(counts[fit:])]
         colours = [*colours[:fit], _MERGED]
+
     title = "Groups of failures"
     if not names:
         return show_sentence(ax, "No failures", theme, title)
+
     share = percent(ordered["count"].iloc[0] / ordered["count"].sum())
     finding = f"the largest of {len(ordered):,} has {share}"
     heading(ax, with_finding(title, finding), theme)
     notes = [f"{count:,} ({percent(count / sum(counts))})" for count in counts]
     _named_bars(ax, theme, names, [(counts, colours)], notes)
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
+
     return ax
 
 
@@ -90,12 +94,14 @@ def draw_classes(
     title = "Classes of failures"
     if not names:
         return show_sentence(ax, "No failures", theme, title)
+
     draw_rows(
         ax, names, counts, theme, [_MERGED if name == unknown else 0 for name in names]
     )
     # after the names of rows, which take a part of the width
     heading(ax, with_finding(title, _first_shares(classes)), theme)
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
+
     return ax
 
 
@@ -104,6 +110,7 @@ def _first_shares(classes: pd.DataFrame) -> str:
     total = classes["count"].sum()
     first = classes.head(2)
     shares = (first["count"] / total).map(percent)
+
     return ", ".join(first["class"] + " " + shares)
 
 
@@ -128,6 +135,7 @@ def draw_explanation(
         change, unit = f"{observed:,.0f} {part}", "rows"
     if not stands_out:
         return show_sentence(ax, f"Nothing stands out: {change}", theme, title)
+
     rows = conditions.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
     names, prefix = _condition_names(rows["condition"].tolist())
     observed_counts, expected_counts = (
@@ -145,6 +153,7 @@ def draw_explanation(
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, with_finding(title, change), theme, prefix=prefix, above=above)
     label_axis(ax.xaxis, f"conditions can match the same {unit}", theme)
+
     return ax
 
 
@@ -165,6 +174,7 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     rows = groups.head(rows_that_fit(ax, NAMED_BAR))
     if not len(rows):
         return show_sentence(ax, "No failures", theme, title)
+
     positions = np.arange(len(rows)) + 0.2
     expected = rows["expected"].to_numpy()
     after = rows["after"].to_numpy(dtype=np.float64)
@@ -198,6 +208,7 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     heading(ax, with_finding(title, _changes_in_words(groups)), theme, above=above)
     shown = first_of(len(rows), len(groups), "groups")
     label_axis(ax.xaxis, f"{shown}failures, logarithmic", theme)
+
     return ax
 
 
@@ -218,11 +229,13 @@ def _condition_names(conditions: list[dict[str, object]]) -> tuple[list[str], st
     hosts = ["/".join([*address.split("/")[:3], ""]) for address in addresses]
     _, prefix = without_prefix([*addresses, *hosts])
     clean = Redactor().text
+
     names = []
     for condition in conditions:
         short_values = [str(value).removeprefix(prefix) for value in condition.values()]
         short = dict(zip(condition, short_values, strict=True))
         names.append(clean(describe_condition(short)))
+
     return names, clean(prefix)
 
 
@@ -242,6 +255,7 @@ def draw_run_outcomes(
     rows = workflows.head(rows_that_fit(ax, NAMED_BAR))
     if rows.empty:
         return show_sentence(ax, "No runs", theme, title)
+
     outcomes = [outcome for outcome in _RUNS if rows[outcome].sum()]
     names, prefix = without_prefix(
         [Redactor().url(str(url)) for url in rows["workflow_url"]]
@@ -254,6 +268,7 @@ def draw_run_outcomes(
     heading(ax, title, theme, prefix=prefix, above=above)
     shown = first_of(len(rows), len(workflows), "workflows")
     label_axis(ax.xaxis, f"{shown}{counted(runs, 'run')} in all", theme)
+
     return ax
 
 
@@ -262,6 +277,7 @@ def _runs_note(row: dict[Hashable, Any]) -> str:
     runs = f"{int(row['runs']):,} runs"
     if pd.isna(row["success_rate"]):
         return runs
+
     return f"{runs}, {percent(row['success_rate'])} succeeded"
 
 
@@ -280,12 +296,14 @@ def draw_outcomes(
     ]
     if counts.empty:
         return show_sentence(ax, "No entries", theme, title)
+
     counts = counts.head(rows_that_fit(ax, NAMED_BAR))
     names = [Redactor().text(str(name)) for name in counts.index]
     notes = [f"{total:,}" for total in counts.sum(axis=1)]
     above = _stacked(ax, theme, names, counts, _REDRIVEN, notes, height=0.45)
     heading(ax, title, theme, above=above)
     label_axis(ax.xaxis, verdict, theme)
+
     return ax
 
 
@@ -315,16 +333,19 @@ def _named_bars(
     lefts = np.zeros_like(values)
     centres = (np.arange(len(series)) + 0.5) * row_height
     height = row_height * 0.94
+
     if stacked:
         lefts = np.cumsum(values, axis=0) - values
         centres = np.full(len(series), 0.24)
         height = stacked
+
     for number, (_, colours) in enumerate(series):
         ax.barh(
             np.arange(len(names)) + centres[number], values[number], left=lefts[number], height=height,
             color=[theme.series[colour] for colour in colours],
             hatch=[HATCHES[colour] for colour in colours], edgecolor=theme.paper, linewidth=0,
         )  # fmt: skip
+
     name_bars(ax, names, theme, notes, longest=float((lefts + values).max()))
 
 
@@ -337,6 +358,7 @@ def _stacked(
     for name in list(counts.columns):
         colour_of_rows = [colours[name] for _ in counts.index]
         series.append((counts[name].tolist(), colour_of_rows))
+
     _named_bars(ax, theme, names, series, notes, stacked=height)
     return legend(ax, ax.containers, list(counts.columns), theme)[1]
 
@@ -415,5 +437,6 @@ def _intervals(
             [middle], [position], xerr=[[middle - low], [high - middle]], fmt=shape, color=colour,
             ecolor=colour, capsize=0, linewidth=1.6, markersize=6,
         )  # fmt: skip
+
     limit(ax.yaxis, positions[-1] - 0.6, 0.6)
     return positions

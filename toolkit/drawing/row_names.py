@@ -72,6 +72,7 @@ def name_rows(
     longest_ending = max(map(len, endings), default=0)
     longest = max(8, min(40, int(inches(ax) * share / COLUMN) - longest_ending))
     lines = int(space_high(ax) / LINE_HEIGHT / max(1, len(names)))
+
     labels = []
     for name, ending, shortened in zip(
         names, endings, drawable_names(names, longest=longest), strict=True
@@ -81,15 +82,18 @@ def name_rows(
             _broken(whole_name, longest + longest_ending, lines)
             or f"{shortened}{ending}"
         )
+
     ax.set_yticks(list(positions), labels)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
+
     drawn_lines = "\n".join(labels).split("\n")
     if inches(ax) < WIDE and max(
         map(width, drawn_lines)
     ) * COLUMN > SHARE_OF_NAMES * inches(ax):
         # the names leave little room: the label and the title end at the right edge instead of being cut
         ax.xaxis.label.set(x=1.0, horizontalalignment="right")
+
     return prefix
 
 
@@ -99,6 +103,7 @@ def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> str:
     ax.set_xticks(range(len(names)))
     ax.xaxis.set_major_formatter(_Columns(ax, names, totals))
     as_written(ax.get_xticklabels())
+
     return prefix
 
 
@@ -118,6 +123,7 @@ class _Columns(FixedFormatter):
         self.seq = [
             f"{name}\n{total}" for name, total in zip(names, totals, strict=True)
         ]
+
         return super().format_ticks(values)
 
 
@@ -127,6 +133,7 @@ def _broken(name: str, space: int, lines: int) -> str | None:
     longest_word = max(map(width, name.split()), default=0)
     if len(parts) > lines or longest_word > space:
         return None
+
     return "\n".join(parts)
 
 
@@ -182,6 +189,7 @@ def name_bars(
     limit(ax.yaxis, max(len(names), 3) - 0.4, -0.5)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
+
     if longest is None:
         ax.grid(
             visible=True,
@@ -192,6 +200,7 @@ def name_bars(
             alpha=1.0,
         )
         return
+
     ax.spines["bottom"].set_visible(False)
     limit(ax.xaxis, 0, longest)
     ax.set_xticks([])
@@ -225,13 +234,16 @@ class _Name(Text):
         low, high = _SHORTEST, max(_SHORTEST, math.ceil(width(whole)))
         right = cast("Axes", self.axes).get_window_extent(renderer).x1
         columns = high  # most names fit as they are
+
         while low < high:  # binary search for the most columns that fit
             self.set_text(self._with_note(parts, columns))
             if self.get_window_extent(renderer).x1 <= right:
                 low = columns
             else:
                 high = columns - 1
+
             columns = (low + high + 1) // 2
+
         self.set_text(self._with_note(parts, low))
         super().draw(renderer, *args, **kwargs)
 
@@ -258,6 +270,7 @@ def name_tops(
     ax.grid(visible=False)
     ax.spines[["left", "bottom"]].set_visible(False)
     limit(ax.yaxis, -len(tops) + 0.9, 1)
+
     for position, top in zip(positions, tops, strict=True):
         ax.axhline(position, color=theme.grid, linewidth=0.6, zorder=0.5)
         ax.annotate(

@@ -15,7 +15,9 @@ def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
     addresses = {name for name in names if "://" in name}
     if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays unchanged
         return list(names), ""
+
     prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
     prefix = prefix[: prefix.rfind("/") + 1]
     short = {address: address.removeprefix(prefix) or "/" for address in addresses}
+
     return list(map(short.get, names, names)), prefix

@@ -67,6 +67,7 @@ def documented(plot: F) -> F:
         plot.__doc__ = (
             cleandoc(plot.__doc__).replace("{axes}", _AXES).replace("{raises}", _RAISES)
         )
+
     return plot
 
 
@@ -139,16 +140,20 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
             figure_class = NotebookFigure
         else:
             theme = THEMES[name]
+
         with _new_axes(theme, figure_class) as new_axes:
             yield new_axes, theme
             _reset(new_axes)
+
         return
+
     theme = THEMES[_fitting(ax) if name == _AUTO else name]
     prepare(ax, theme)
     *colour, alpha = to_rgba(ax.figure.get_facecolor())
     if alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR:
         # labels would not be readable
         ax.figure.set_facecolor(theme.paper)
+
     yield ax, theme
     _reset(ax)
     if makes_room(ax):
@@ -210,6 +215,7 @@ def makes_room(ax: Axes) -> bool:
     figure, place = ax.figure, ax.get_subplotspec()
     if not isinstance(figure, Figure) or figure.axes != [ax] or place is None:
         return False
+
     position = ax.get_position(original=True).bounds
     return (
         figure.get_layout_engine() is None
@@ -231,6 +237,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
     for axis in (ax.xaxis, ax.yaxis):
         axis.reset_ticks()  # earlier ticks would keep their settings and pass them on
         axis.labelpad = 4.0
+
     ax.xaxis.label.set(x=0.5, horizontalalignment="center")
     ax.tick_params(
         which="both", direction="out", length=3, width=0.8, pad=3.5, colors=theme.muted, labelsize=9,
@@ -248,6 +255,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
         alpha=1.0,
     )
     ax.set_axisbelow(True)
+
     return ax
 
 

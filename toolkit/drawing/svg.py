@@ -48,6 +48,7 @@ def inline_svg(
     variables |= {theme.on_few: "on-few", theme.on_many: "on-many"}
     body = "".join(_markup(child, ids, variables) for child in root)
     labels = f"{prefix}-title {prefix}-description"
+
     return (
         f'<svg viewBox="{escape_attribute(root.attrib["viewBox"])}" role="img" aria-labelledby="{labels}"'
         ' style="stroke-linejoin:round;stroke-linecap:butt">'
@@ -72,6 +73,7 @@ def _drawn(figure: Figure) -> str:
     visible_backgrounds = [patch for patch in backgrounds if patch.get_visible()]
     dpi = figure.dpi
     renderer = _Renderer(width, height, drawn, image_dpi=72)  # type: ignore[no-untyped-call]
+
     try:
         figure.dpi = 72
         for patch in visible_backgrounds:
@@ -83,6 +85,7 @@ def _drawn(figure: Figure) -> str:
         figure.dpi = dpi
         for patch in visible_backgrounds:
             patch.set_visible(True)
+
     renderer.finalize()  # type: ignore[no-untyped-call]
     return drawn.getvalue()
 
@@ -103,6 +106,7 @@ def _draw_hatches(root: ET.Element) -> None:
         pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")
     }
     parents = _parents(root)
+
     bars = _hatched_paths(root, patterns)
     for number, ((name, clip), paths) in enumerate(bars.items()):
         colour = patterns[name].find(f"{_SVG}rect").attrib["fill"]  # type: ignore[union-attr]
@@ -114,6 +118,7 @@ def _draw_hatches(root: ET.Element) -> None:
             container.set("clip-path", clip)
         outline = " ".join(path.attrib["d"] for path in paths)
         _draw_tiles(container, outline, name, clip_id=f"{name}-{number}")
+
     # a pattern becomes the path of one tile, which `use` repeats
     for name, pattern in patterns.items():
         drawn = pattern.find(f"{_SVG}path")
@@ -141,6 +146,7 @@ def _hatched_paths(
             continue
         clip = path.get("clip-path", "")
         groups[fill[1], clip].append(path)
+
     return groups
 
 
@@ -159,6 +165,7 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
     """Return a hatch of circles as points of a round pen, which print in a hundredth of the bytes."""
     if "C" not in attributes["d"]:
         return attributes
+
     sizes: dict[tuple[float, float], float] = {}
     # a circle is a closed path, and the box around it gives the centre and the size
     for circle in attributes["d"].split("M")[1:]:
@@ -167,8 +174,10 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
         top, bottom = min(coordinates[1::2]), max(coordinates[1::2])
         centre = (round((left + right) / 2, 1), round((top + bottom) / 2, 1))
         sizes[centre] = max(sizes.get(centre, 0.0), right - left)
+
     style = re.sub("stroke-(width|linecap): [^;]+", "", attributes["style"])
     width = max(sizes.values())
+
     return {
         "d": " ".join(f"M {x} {y} L {x} {y}" for x, y in sizes),
         "style": f"{style}; stroke-linecap: round; stroke-width: {width:.2f}",
@@ -185,13 +194,16 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     tag = element.tag.rpartition("}")[2]
     if tag not in _ELEMENTS:  # style sheets and metadata would apply to the whole page
         return ""
+
     children = "".join(_markup(child, ids, variables) for child in element)
     inner = _own_text(element, tag) + children
     if not inner and tag in {"g", "defs"}:
         return ""
+
     attributes = _attributes(element, ids, variables)
     if not inner:
         return f"<{tag}{attributes}/>"
+
     return f"<{tag}{attributes}>{inner}</{tag}>"
 
 
@@ -199,6 +211,7 @@ def _own_text(element: ET.Element, tag: str) -> str:
     """Return the text before the first child, escaped; only texts have it."""
     if tag not in {"text", "tspan"}:
         return ""
+
     own_text = element.text or ""
     drawn_text = with_all_characters(own_text)
     return escape_html(drawn_text, inside="tspan")
@@ -213,6 +226,7 @@ def _attributes(
         _, _, name = qualified_name.rpartition("}")
         written_value = escape_attribute(_value(name, value, ids, variables))
         attributes += f' {name}="{written_value}"'
+
     return attributes
 
 
@@ -223,11 +237,13 @@ def _value(
         return ids[value]
     if name == "href":
         return f"#{ids[value.removeprefix('#')]}"
+
     value = _IDS.sub(lambda match: f"url(#{ids[match[1]]})", value)
     if name == "d":
         return _NUMBER.sub(_hundredths, " ".join(value.split()))
     if name not in {"style", "fill", "stroke"}:
         return value
+
     for colour, variable in variables.items():
         value = value.replace(colour, f"var(--plot-{variable}, {colour})")
     return _FONT.sub(f"'{FONT}', Verdana, sans-serif", value)

@@ -48,6 +48,7 @@ def short_number(value: float) -> str:
             if abs(scaled) >= _TENS:
                 return f"{scaled:.0f}{sign}"
             return f"{scaled:.1f}".removesuffix(".0") + sign
+
     return f"{value:g}"
 
 
@@ -61,6 +62,7 @@ def fitting_numbers(counts: Iterable[int], limit: int) -> list[str]:
     full = list(map("{:,}".format, numbers))
     if max(map(len, full), default=0) <= limit:
         return full
+
     return list(map(short_number, numbers))
 
 
@@ -78,6 +80,7 @@ def readable_top(heights: NDArray[Any]) -> float:
         return float(tall[-few - 1] * 1.25)
     if not len(tall):
         return 1.0
+
     return float(tall[-1])
 
 
@@ -92,6 +95,7 @@ def percent(share: float) -> str:
         return "<1 %"
     if whole == 100 and share < 1:  # noqa: PLR2004 - percent
         return ">99 %"
+
     return f"{whole} %"
 
 
@@ -101,6 +105,7 @@ def share_text(share: float) -> str:
         return ""
     if 0 <= share <= 1:
         return percent(share)
+
     return f"{share:.0%}".replace("%", " %")
 
 
@@ -134,6 +139,7 @@ def span(length: timedelta) -> str:
             if smaller_count and count < _TENS:
                 return f"{count} {sign} {smaller_count} {smaller_sign}"
             return f"{count} {sign}"
+
     return f"{seconds} s"
 
 
@@ -272,6 +278,7 @@ def result_table(
     width = min(_WIDEST, max(_NARROWEST, _SENTENCES // max(sentences, 1)))
     body = "".join(_row(row, width) for row in rows)
     title = escape_html(visible(caption))
+
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -323,6 +330,7 @@ def _cell(value: Any, width: int) -> str:
     if isinstance(value, pd.Timestamp):
         day = f'<span style="white-space:nowrap">{value:%Y-%m-%d}</span>'
         return f'<td style="text-align:left">{day} {value:%H:%M}</td>'
+
     return f"<td>{_number_text(value)}</td>"
 
 
@@ -336,6 +344,7 @@ def _number_text(number: float) -> str:
         return f"{number:,}"
     if 10_000 <= abs(number) < _LARGE:  # noqa: PLR2004 - digits of %g
         return f"{number:,.0f}"
+
     return f"{number:,.4g}"
 
 
@@ -343,6 +352,7 @@ def _text_cell(text: str, width: int) -> str:
     """Return a cell of text; sentences get a minimal width, and numbers stay at the right."""
     if _NUMBER.fullmatch(text):
         return f"<td>{escape_html(text)}</td>"
+
     style = "text-align:left"
     if _is_sentence(text):
         style += f";min-width:{width}em;overflow-wrap:anywhere"

@@ -45,6 +45,7 @@ class AttributeSeries:
             numbered = number_of_code[codes]
             numbers.append(numbered[numbered >= 0])
             rows.append(coded_rows[numbered >= 0])
+
         return cls(np.concatenate(numbers), np.concatenate(rows))
 
     def counts(self, bins: TimeBins, when: _Ints, counted: _Bools) -> _Ints:
@@ -55,6 +56,7 @@ class AttributeSeries:
         # one number per pair of series and bin makes a single `bincount` of the whole table
         cells = self.numbers[is_counted] * bins.count + positions
         flat = np.bincount(cells, minlength=series_count * bins.count)
+
         return flat.reshape(series_count, bins.count).astype(np.int64)
 
 
@@ -69,4 +71,5 @@ def _coded(failures: FailureAttributes) -> Iterator[tuple[_Ints, _Ints]]:
             # One code per pair. For example, with 3 workflows, value 2 and workflow 1 have the code
             # 2 * 3 + 1 = 7.
             yield codes * len(workflow.categories) + workflow.codes, all_rows
+
     yield failures.label_codes, failures.labelled

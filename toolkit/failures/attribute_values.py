@@ -58,6 +58,7 @@ def column_texts(column: pd.Series) -> pd.Categorical:
         codes, values = pd.factorize(column)
     except TypeError:  # lists and maps have no hash
         codes, values = pd.factorize(column.map(str, na_action="ignore"))
+
     names = [str(value) or NONE for value in values]
     return pd.Categorical(np.array([*names, NONE], dtype=object)[codes])  # -1: missing
 
@@ -72,6 +73,7 @@ def masked_column(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical
     names.append(NONE)
     missing = len(names) - 1
     codes = encoded.indices.fill_null(missing).to_pylist()
+
     return categories([names[code] for code in codes])
 
 
@@ -100,7 +102,9 @@ def labels_of(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
             labels_of_pair[pair] = tuple(
                 dict.fromkeys(masked_text(label, redactor) for label in labels)
             )
+
         rows.append(labels_of_pair[pair])
+
     return pd.Series(rows, dtype=object)
 
 
@@ -117,6 +121,7 @@ def json_fields(
     """Yield the frequent fields of JSON objects that have few values, as ``prefix name``."""
     if len(column) > _TUNING.most_rows:
         return
+
     # each different text is decoded once: headers are often the same in all rows
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
     text_of_row = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -125,12 +130,14 @@ def json_fields(
     # the value that each field has in each text
     values: dict[str, dict[int, str]] = defaultdict(dict)
     distinct: dict[str, set[str]] = defaultdict(set)
+
     for text, json in enumerate(encoded.dictionary.to_pylist()):
         for name, value in json_members(json).items():
             # a field with too many values, for example an id, is given up
             if len(distinct[name]) <= _TUNING.most_values:
                 distinct[name].add(value)
                 values[name][text] = value
+
     present = {
         name: int(rows_of_text[list(of_text)].sum()) for name, of_text in values.items()
     }
@@ -209,6 +216,7 @@ def _decoded(json: object) -> object:
         or len(json) > _TUNING.longest
     ):
         return None
+
     with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
         return msgspec.json.decode(json)
     return None

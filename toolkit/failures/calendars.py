@@ -115,6 +115,7 @@ def failure_calendar(
     counts = np.zeros((7, 24), dtype=np.int64)
     # `add.at` adds to a cell as often as it occurs; `counts[...] += ...` would do it once.
     np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
+
     return FailureCalendar(
         counts=counts,
         in_gap=_hours_in(gaps_of(failures) if gaps is None else gaps, zone),
@@ -137,4 +138,5 @@ def _hours_in(gaps: Spans, zone: ZoneInfo) -> NDArray[np.bool_]:
         )
         local = times.tz_convert(zone)
         in_gap[local.day_of_week, local.hour] = True
+
     return in_gap

@@ -119,9 +119,11 @@ class SharedAttributes:
             if name == STEP:
                 # a failed run always lacks the steps that follow the failure
                 unstated = NONE
+
             columns[name] = AttributeCodes(
                 codes.astype(np.int64), [str(text) for text in texts], unstated
             )
+
         # of conditions with the same rows, the first is named
         return columns | self.columns
 
@@ -137,6 +139,7 @@ class SharedAttributes:
             return np.asarray(column.codes == list(column.texts).index(value))
         if value == NONE:
             return np.array([not own for own in self.listed[name]], dtype=bool)
+
         return np.array([value in own for own in self.listed[name]], dtype=bool)
 
     def _sides(self, name: str) -> tuple[set[str], set[str]]:
@@ -144,6 +147,7 @@ class SharedAttributes:
         column = self.columns[name]
         after, before = np.split(column.codes, [self.rows_after])
         texts = np.asarray(column.texts, dtype=object)
+
         return set(texts[np.unique(after)]), set(texts[np.unique(before)])
 
     def _are_apart(self, name: str) -> bool:
@@ -173,15 +177,18 @@ def shared_attributes(
     ]
     listed, fields = _within_columns([table.select(in_both) for table in tables])
     most = max(_TUNING.few, (after.num_rows + before.num_rows) // _TUNING.repeated)
+
     if attributes is not None:
         wanted = [name for name in attributes if name in in_both and name not in listed]
         columns = {name: _joined(*_encoded_in(tables, name)) for name in wanted}
         named = SharedAttributes(columns | fields, listed, after.num_rows)
         return named.chosen(attributes)
+
     left_out = {*_OF_SYNCS, *listed}
     if listed or fields:
         # the contents of these columns are attributes of their own
         left_out |= {*_READ_AS_FIELDS}
+
     columns = {}
     for name in in_both:
         if name in left_out or pa.types.is_temporal(after.schema.field(name).type):
@@ -190,6 +197,7 @@ def shared_attributes(
         # a column with mostly different values, for example an id, cannot explain a rise
         if max(len(one[1]), len(two[1])) <= most:
             columns[name] = _joined(one, two)
+
     columns |= fields
     repeating = [
         name for name, column in columns.items() if 1 < len(column.texts) <= most
@@ -197,6 +205,7 @@ def shared_attributes(
     # an attribute with the same value in all rows explains nothing
     varying = [name for name, values in listed.items() if len(set(values)) > 1]
     found = SharedAttributes(columns, listed, after.num_rows)
+
     return found.chosen([*repeating, *varying])
 
 
@@ -215,21 +224,25 @@ def _within_columns(
         # columns with these names that do not contain strings were not written by a loader
         if not all(_is_text(table.schema.field(name).type) for name in texts):
             return {}, {}
+
     redactor = Redactor()
     listed: dict[str, NDArray[np.object_]] = {}
     columns: dict[str, AttributeCodes] = {}
     if "labels" in names:
         labels = [labels_of(table, redactor) for table in tables]
         listed[LABEL] = pd.concat(labels).to_numpy(dtype=object)
+
     for name, prefix in JSON_FIELDS.items():
         if name in names:
             fields = json_fields(_texts_in(tables, name), prefix, redactor)
             for field, values in dict(fields).items():
                 columns[field] = category_column(values)
+
     if has_steps(names):
         listed[STEP], outputs = steps_and_outputs(tables)
         for output, values in outputs.items():
             columns[output] = category_column(values, unstated=NONE)
+
     return listed, columns
 
 
@@ -268,8 +281,10 @@ def _encoded(column: pa.ChunkedArray) -> _Encoded:
     except pa.ArrowNotImplementedError:  # lists and maps
         texts = column_texts(column.to_pandas())
         return texts.codes.astype(np.int64), pd.Series(texts.categories, dtype=object)
+
     if not encoded.num_chunks:
         return np.empty(0, np.int64), pd.Series(dtype=object)
+
     codes = [
         chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         for chunk in encoded.chunks
@@ -287,6 +302,7 @@ def _joined(one: _Encoded, two: _Encoded) -> AttributeCodes:
     numbers = texts.codes.astype(np.int64)
     later = np.where(two[0] < 0, -1, two[0] + len(one[1]))
     used, distinct = pd.factorize(numbers[np.concatenate([one[0], later])])
+
     return AttributeCodes(
         used.astype(np.int64), [str(texts.categories[number]) for number in distinct]
     )

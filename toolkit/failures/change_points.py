@@ -75,6 +75,7 @@ def change_points(
     """
     values = _checked(counts)
     period = whole("period", period, optional="to find it in the counts")
+
     starts: list[int] = []
     confidence: list[float] = []
     if values.size >= 2 * TUNING.shortest and values.any():
@@ -82,6 +83,7 @@ def change_points(
         spread = dispersion(values, exposure)
         starts = _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
         confidence = _confidence(values, starts, exposure, spread)
+
     rates = [
         float(values[first:end].mean())
         for first, end in pairwise([*starts, values.size])
@@ -103,6 +105,7 @@ def _checked(counts: Any) -> Floats:
         raise wrong(
             "counts", counts, "numbers of events in bins of equal length"
         ) from None
+
     if (
         values.ndim != 1
         or not np.isfinite(values).all()
@@ -113,6 +116,7 @@ def _checked(counts: Any) -> Floats:
             counts,
             "a sequence of counts, none negative, missing or above 2**53",
         )
+
     return values
 
 
@@ -122,6 +126,7 @@ def _segments(values: Floats, exposure: Floats, penalty: float) -> list[int]:
     size = values.size
     if size <= _EXACT:
         return _optimal(total, share, np.arange(size + 1), penalty)
+
     # half the penalty, because a part may contain half of a level
     bounds = np.unique([0, *_candidates(total, share, penalty / 2), size])
     return _placed(total, share, [*_optimal(total, share, bounds, penalty), size])[:-1]
@@ -137,6 +142,7 @@ def _candidates(total: Floats, share: Floats, penalty: float) -> Iterator[int]:
             yield from _placed(
                 total, share, [*_optimal(total, share, bounds, penalty), last]
             )
+
         step *= _COARSER
 
 
@@ -149,6 +155,7 @@ def _placed(total: Floats, share: Floats, bounds: list[int]) -> list[int]:
             left = _cost(total[at] - total[before], share[at] - share[before])
             right = _cost(total[after] - total[at], share[after] - share[at])
             bounds[number] = int(at[np.argmin(left + right)])
+
     return bounds
 
 
@@ -166,6 +173,7 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)
     candidates = np.array([0], dtype=np.intp)
+
     fresh = 1
     for index in range(1, bounds.size):
         end = bounds[index]
@@ -176,6 +184,7 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
             if np.isfinite(best[fresh]):
                 candidates = np.append(candidates, fresh)
             fresh += 1
+
         starts = bounds[candidates]
         cost = best[candidates] + _cost(
             total[end] - total[starts], share[end] - share[starts]
@@ -183,12 +192,14 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
         winner = int(np.argmin(cost))
         best[index], origin[index] = cost[winner] + penalty, candidates[winner]
         candidates = candidates[cost <= best[index]]
+
     level_starts: list[int] = []
     index = bounds.size - 1
     # Follow the chosen starts from the end of the series back to the beginning.
     while index > 0:
         index = int(origin[index])
         level_starts.append(int(bounds[index]))
+
     return level_starts[::-1]
 
 
@@ -213,6 +224,7 @@ def _confidence(
         )
 
     bounds = [*starts, values.size]
+
     confidences = []
     for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
         gain = (
@@ -220,4 +232,5 @@ def _confidence(
         )
         # the level could have changed at any bin of both levels: one chance per bin
         confidences.append(1 - min(1.0, (after - before) * np.exp(-gain)))
+
     return confidences

@@ -66,6 +66,7 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         sizes(added), sizes(left), before, after, sides.exposure, bursts
     )
     expected = before / sides.exposure
+
     if sides.growth:
         # a queue that only fills up does not grow: more must also be added per time
         rising = _confidence_of_added(sizes(added), before, sides.growth, bursts)
@@ -73,6 +74,7 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
             after > before, np.minimum(confidence, rising), confidence
         )
         expected = before * (1 + sides.growth)
+
     has_changed = confidence >= _CONFIDENT
     is_more = after > before / sides.exposure
     is_absent_before = before == 0
@@ -92,6 +94,7 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         ["back again", "missing before", "new", "gone", "growing", "shrinking"],
         "steady",
     )
+
     return typed_frame(
         group=("str", names),
         change=("str", change),
@@ -122,6 +125,7 @@ def _is_missing_before(
     """Return which groups have a failure that the earlier frame should contain, by its time."""
     if sides.placed is None or not len(later_groups):
         return np.zeros(len(names), dtype=bool)
+
     first = (
         sides.placed.reset_index(drop=True).groupby(later_groups).min().reindex(names)
     )
@@ -138,14 +142,17 @@ def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
     at = dated["at"].astype("int64").to_numpy()
     if not len(at):
         return np.ones(len(names))
+
     width = max(_HOUR, math.ceil((at.max() - at.min() + 1) / _MOST_BINS))
     bins = (at - at.min()) // width
     length = int(bins.max()) + 1
+
     by_group = {}
     for name, positions in dated.groupby("group").indices.items():
         if len(positions) >= _BUSY:
             counts = np.bincount(bins[positions], minlength=length).astype(np.float64)
             by_group[name] = dispersion(counts, np.ones(length))
+
     typical = float(np.median(list(by_group.values()))) if by_group else 1.0
     return np.array([by_group.get(name, typical) for name in names])
 
@@ -166,6 +173,7 @@ def _confidence_of_added(
     per_span = (before + added) / (1 + growth)
     deviation = np.sqrt(bursts * np.maximum(added + per_span * growth * growth, 1e-9))
     z = np.maximum(added - expected - 0.5, 0) / deviation
+
     return np.array([math.erf(score / math.sqrt(2)) for score in z])
 
 
@@ -183,4 +191,5 @@ def _confidence(
     usual = (added + left) / (1 + exposure)
     deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
     z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation
+
     return np.array([math.erf(score / math.sqrt(2)) for score in z])

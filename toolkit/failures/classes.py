@@ -183,6 +183,7 @@ class FailureClasses(Plotted):
         parts = [f"{count:,} {name} ({percent(share)})" for name, count, share in rows]
         if not parts:
             return "0 failures"
+
         return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}"
 
     def __repr__(self) -> str:
@@ -256,10 +257,12 @@ def _classified(table: pa.Table) -> pa.Table:
     )
     verdicts = _verdicts(pairs, Redactor().text)
     rows = [verdicts[pair] for pair in pairs]
+
     if "response_headers" in table.column_names:
         for row, is_refused in enumerate(refused_by_headers(table["response_headers"])):
             if is_refused:
                 rows[row] = _BY_HEADER
+
     columns = {
         name: pa.array([row[position] for row in rows], kind)
         for position, (name, kind) in enumerate(_TYPES.items())
@@ -273,6 +276,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
     statuses: dict[str | None, dict[float | None, None]] = defaultdict(dict)
     for status, body in pairs:
         statuses[body][status] = None
+
     verdicts = {}
     listed = list(statuses)
     for start in range(0, len(listed), _TUNING.batch):
@@ -281,6 +285,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
         documents = [
             document for details, head in parts for document in (details.document, head)
         ]
+
         read = list(zip(documents, _words(documents), strict=True))
         for body, (details, _), whole, head in zip(
             bodies, parts, read[::2], read[1::2], strict=True
@@ -296,6 +301,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
                         visible(clean(marker)),
                         _TUNING.stated,
                     )
+
     return verdicts
 
 
@@ -322,11 +328,13 @@ def _words(documents: list[Document]) -> list[list[_Hit]]:
         pa.string(),
     )
     hits: list[list[_Hit]] = [[] for _ in texts]
+
     for found, weight, pattern in _WORD_RULES:
         likely = pc.match_substring_regex(column, pattern.pattern, ignore_case=True)
         for number in np.flatnonzero(likely.to_numpy(zero_copy_only=False) | ~plain):
             if match := _affirmed(pattern, texts[number]):
                 hits[number].append(_Hit(found, weight, f'"{match[0]}"'))
+
     return hits
 
 
@@ -337,6 +345,7 @@ def _affirmed(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
         is_about_answer = match[0].lower() == "malformed" and _ANSWER.search(before)
         if not is_about_answer and not _NEGATED.search(before):
             return match
+
     return None
 
 
@@ -366,8 +375,10 @@ def _verdict(
             for hit in [*_hits(None, head[0]), *head[1]]
         )
         by_class, best, score, second = _weighed([*hits, *weaker])
+
     if score < _TUNING.enough:
         return UNKNOWN, "", 0.0
+
     shown = {
         name: "; ".join(
             visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3]
@@ -378,6 +389,7 @@ def _verdict(
     if score - second < _TUNING.clear:
         both = " or ".join(f"{name} ({text})" for name, text in list(shown.items())[:2])
         return UNKNOWN, f"contradictory: {both}", 0.0
+
     return best, shown[best], round(score - _TUNING.doubt * second, 2)
 
 
@@ -392,6 +404,7 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
     }
     ranked = sorted(scores, key=lambda name: (-scores[name], name))
     best, second = [*(scores[name] for name in ranked[:2]), 0.0, 0.0][:2]
+
     return (
         {name: by_class[name] for name in ranked},
         (ranked or [UNKNOWN])[0],
@@ -464,6 +477,7 @@ def _named(token: str) -> tuple[_Hit, ...]:
     if _NOT_RETRYABLE.search(plain):
         # "NonRetryableError" asks not to retry, although the word looks like evidence of a transient error
         return ()
+
     return tuple(
         _Hit(name, weight, token.rstrip(".:"))
         for name, weight, rule in _NAME_RULES

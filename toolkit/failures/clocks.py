@@ -54,9 +54,11 @@ def clock_errors(failures: AnyFrame) -> tuple[ClockError, ...]:
     """
     if STATED_FAILED_AT not in opened(failures, doing=_DOING).names:
         return ()
+
     marked = select(failures, [STATED_FAILED_AT], doing=_DOING).then(_marked).count()
     if not marked["count_"][0].as_py():
         return ()
+
     # the other columns are read only if a time is marked
     errors = ClockErrors()
     for table in select(failures, _COLUMNS, doing=_DOING).then(_marked).map():

@@ -68,6 +68,7 @@ def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     numbers = {"response_status": pa.float64()}
     types = {field.name: field.type for field in STORED_FAILURES} | numbers
     schema = pa.schema([(column, types[column]) for column in columns])
+
     try:
         table = table.select(columns).cast(schema, safe=False)
     except pa.ArrowInvalid as error:
@@ -76,6 +77,7 @@ def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
             got=str(error)[:120],
             expected="columns as loaders write them",
         ) from None
+
     made_ids = pa.array([f"{name} {row}" for row in range(table.num_rows)], pa.string())
     ids = pc.coalesce(table["dlq_id"], made_ids)
     return table.set_column(columns.index("dlq_id"), "dlq_id", ids)
@@ -101,6 +103,7 @@ def are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     receipts = receipt_of(before), receipt_of(after)
     if None not in receipts:
         return receipts[0] == receipts[1]
+
     last, first = when_failed(parts[0]).max(), when_failed(parts[1]).min()
     earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
     return bool(first > last) and earlier.isdisjoint(later)
@@ -111,6 +114,7 @@ def in_queue(failures: Any) -> pa.ChunkedArray:
     if GONE_BEFORE in opened(failures, doing="comparing failures").names:
         rows = select(failures, [GONE_BEFORE], doing="comparing failures").table()
         return pc.is_null(rows[GONE_BEFORE])
+
     rows = select(failures, ["dlq_id"], doing="comparing failures").table()
     return pa.chunked_array([pa.array(np.ones(rows.num_rows, dtype=bool))])
 
@@ -126,6 +130,7 @@ def at_times(
         "created_at",
     ]
     columns += _OF_SNAPSHOT
+
     missing = [name for name in columns if name not in source.schema.names]
     if missing:
         raise wrong(
@@ -134,6 +139,7 @@ def at_times(
             f"a snapshot with {', '.join(missing)}",
             "sync_failures makes one.",
         )
+
     if SIGNATURE in source.schema.names:
         columns.append(SIGNATURE)
     table = source.to_table(columns=columns)
@@ -146,6 +152,7 @@ def at_times(
     for when in (start, end):
         has_left = at_or_before(table[GONE_BEFORE], when)
         parts.append(table.filter(pc.and_not(at_or_before(entered, when), has_left)))
+
     earlier = table.filter(at_or_before(table[GONE_BEFORE], start))
     first = pc.min(table[FIRST_SEEN_AT]).as_py()
     notes = []
@@ -178,6 +185,7 @@ def _entered(table: pa.Table) -> pa.Array:
     earlier = looks.searchsorted(seen.fillna(pd.Timestamp(0, tz="UTC")))
     previous = pd.concat([pd.Series([pd.NaT], dtype=looks.dtype), looks]).take(earlier)
     missed = pd.Series(previous.to_numpy() >= failed.to_numpy(), index=failed.index)
+
     return pa.array(failed.mask(missed, seen), TIME)
 
 

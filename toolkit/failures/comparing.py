@@ -123,12 +123,14 @@ class FailureComparison(Plotted):
         if counts:
             sentence += f": {', '.join(counts)}"
         parts = [sentence]
+
         for first in self.frame.head(1).to_dict("records"):
             if first["change"] != "steady":
                 numbers = f"{first['before']:,} to {first['after']:,}"
                 parts.append(
                     f"{first['change']}: {visible(first['title'])} ({numbers})"
                 )
+
         return visible("; ".join([*parts, *self.notes]))
 
     def __repr__(self) -> str:
@@ -241,6 +243,7 @@ def compare_failures(
         exposure = positive("exposure", exposure)
     given = read_rules(rules)
     retries = _RetryFacts(runs, retried, retention, now)
+
     if since is not None:
         sides = _since(
             before, after, since, given, retries, snapshot=snapshot, exposure=exposure
@@ -249,19 +252,23 @@ def compare_failures(
         sides = _of_frames(before, after, given, retries, exposure)
     else:
         sides = _of_snapshot(before, after, _opened(snapshot), given, retries, exposure)
+
     if history is not None and snapshot is None:
         sides.earlier = pa.concat_tables(
             [comparable(history, "history", given), sides.earlier]
         )
+
     groups, ids = grouped_by_signature(
         pa.concat_tables([sides.earlier, *sides.parts]), sides.rules
     )
     frame = count_changes(sides, np.array(ids, dtype=object))
+
     missing = int((frame["change"] == "missing before").sum())
     if missing:
         sides.notes.append(
             f"{counted(missing, 'group')} failed before that, and not in the earlier frame"
         )
+
     return _compared(frame, groups, sides.notes)
 
 
@@ -296,9 +303,11 @@ def _since(
                 f"no {name} next to it",
                 "Pass one frame with all failures.",
             )
+
     rows = comparable(failures, "before", rules)
     when = when_failed(rows)
     end = told_until(failures, when_counted(retries.now))
+
     start = parse_time(since, now=end, name="since")
     if start >= end:
         raise wrong(
@@ -306,6 +315,7 @@ def _since(
             since,
             f"a time before the data end, at {time_text(pd.Timestamp(end))}",
         )
+
     is_recent, is_earlier = (when >= start).to_numpy(), (when < start).to_numpy()
     # failures in a gap do not count for the rate: most of them were not seen
     gaps = gaps_of(failures)
@@ -316,10 +326,12 @@ def _since(
     if untimed:
         notes.append(f"{counted(untimed, 'failure')} without a time not compared")
     outcome = retries.outcomes(failures)["outcome"].to_numpy()[is_old]
+
     if exposure is None:
         exposure = _exposure(
             when[is_old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps
         )
+
     parts = [rows.filter(pa.array(is_old)), rows.filter(pa.array(is_recent))]
     return Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
 
@@ -331,10 +343,12 @@ def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> 
     """
     if pd.isna(first):  # no row is older
         return 1.0
+
     before = cut - first - overlap(gaps, first, cut)
     after = end - cut - overlap(gaps, cut, end)
     if min(before.total_seconds(), after.total_seconds()) <= 0:
         return 1.0
+
     return float(before.total_seconds() / after.total_seconds())
 
 
@@ -352,6 +366,7 @@ def _of_frames(
     is_one_history = exposure not in {None, 1} or are_spans(before, after, parts)
     old, placed = (when_failed(part) for part in parts)
     cut = old.max()
+
     if is_one_history:
         outcomes = retries.outcomes(before)
     else:
@@ -359,10 +374,12 @@ def _of_frames(
         if None not in (receipt_of(before), receipt_of(after)):
             # an entry that was created before the first load may have failed after it
             placed = timestamps(parts[1], "failed_at").astype(placed.dtype)
+
         in_queue_before, in_queue_after = in_queue(before), in_queue(after)
         parts = [parts[0].filter(in_queue_before), parts[1].filter(in_queue_after)]
         outcomes = outcomes[in_queue_before.to_numpy(zero_copy_only=False)]
         placed = placed[in_queue_after.to_numpy(zero_copy_only=False)]
+
     sides = Sides(
         parts, parts[0].slice(0, 0), outcomes["outcome"].to_numpy(), rules, notes, exposure or 1.0,
         placed=placed, cut=cut,
@@ -377,11 +394,13 @@ def _compare_rates(sides: Sides) -> None:
     before, after = (_span(when_failed(part)) for part in sides.parts)
     if min(before, after) < _TUNING.least_span:
         return
+
     ids = (set(part["dlq_id"].to_pylist()) for part in sides.parts)
     if set.isdisjoint(*ids):
         sides.exposure = float(before / after)
     else:
         sides.growth = max(float(after / before) - 1, 0.0)
+
     if not _TUNING.least_ratio < before / after < _TUNING.most_ratio:
         sides.notes.append(
             f"by rates: before spans {span_text(before)}, after {span_text(after)}, by their failures"
@@ -393,6 +412,7 @@ def _span(when: pd.Series) -> pd.Timedelta:
     times = when.dropna()
     if len(times) <= 1:
         return pd.Timedelta(0)
+
     # n failures have n - 1 steps between them, and were observed for about n steps. For example, failures at
     # 0, 1 and 2 hours were observed for about 3 hours.
     return pd.Timedelta((times.max() - times.min()) * (len(times) / (len(times) - 1)))
@@ -411,6 +431,7 @@ def _of_snapshot(
     end = parse_time(after, now=retries.now, name="after")
     if end < start:
         raise wrong("after", after, "a time that is not earlier than before")
+
     parts, earlier, notes = at_times(source, start, end, rules)
     rules = with_learned(rules, source)
     outcome = retries.outcomes(parts[0], now=False)["outcome"].to_numpy()
@@ -431,6 +452,7 @@ def compare_grouped(
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = find_retry_outcomes(before).frame["outcome"].to_numpy()
     sides = Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
+
     return _compared(count_changes(sides, np.array(ids, dtype=object)), groups, [])
 
 
@@ -443,6 +465,7 @@ def _compared(
         place=frame["change"].map(CHANGES.index),
         less=-(frame["after"] - frame["before"]).abs(),
     ).sort_values(["place", "less", "group"], ignore_index=True)
+
     return FailureComparison(
         order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules
     )
@@ -452,6 +475,7 @@ def _incomplete(frame: Any, name: str) -> list[str]:
     receipt = receipt_of(frame)
     if receipt is None or receipt.complete:
         return []
+
     return [f"the load {name} was not complete"]
 
 
@@ -460,6 +484,7 @@ def _opened(snapshot: str | os.PathLike[str] | Snapshot | ds.Dataset) -> ds.Data
         return snapshot
     if isinstance(snapshot, Snapshot):
         return snapshot.to_arrow()
+
     try:
         return open_snapshot(snapshot).to_arrow()
     except InputError:

@@ -128,6 +128,7 @@ class Statable:
         )
         numbers = np.full(len(rose), len(kept), np.int64)
         numbers[kept] = np.arange(len(kept))
+
         return cls(numbers[codes], kept)
 
     @property
@@ -176,6 +177,7 @@ class ConditionTable:
         values = [
             statable[name].originals[numbers[:, at]] for at, name in enumerate(names)
         ]
+
         return cls(
             names, places[combination], np.stack(values, axis=1), sums.chosen(enough)
         )
@@ -210,11 +212,14 @@ def numbered(columns: Sequence[_Codes], length: int) -> tuple[_Codes, _Codes]:
         if size * width >= 2**62:  # the product would not fit into 64 bits
             key, distinct = pd.factorize(key)
             size = len(distinct)
+
         # Each row becomes one number with a digit per column (mixed radix). For example, the codes 2 and 1 in
         # columns with 3 and 4 values become 2 * 4 + 1 = 9.
         key, size = key * width + codes, size * width
+
     key, distinct = pd.factorize(key)
     first_rows = np.empty(len(distinct), np.int64)
     # The assignment goes from the last row to the first, so that the first row of each number stays.
     first_rows[key[::-1]] = np.arange(length - 1, -1, -1)
+
     return key.astype(np.int64), first_rows

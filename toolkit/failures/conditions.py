@@ -100,10 +100,12 @@ def scan_rises(
     """
     if not columns or not before.any():
         return Findings()
+
     scan = _Scan(columns, after, before, exposure)
     best = scan.ranked()
     if not best:
         return Findings()
+
     evidence = scan.evidence_of_shares(best[0]) if by_shares else scan.evidence(best)
     rises: list[Rise] = []
     named: list[dict[str, str]] = []
@@ -116,6 +118,7 @@ def scan_rises(
         named += [rise.condition, *rise.alternatives]
         if len(rises) == TUNING.ranked:
             break
+
     return Findings(rises, evidence)
 
 
@@ -200,6 +203,7 @@ class _Scan:
             if not best:
                 return []
             growth = self._measured_growth(best)
+
         # `evidence` compares the first condition with what the rest became
         self._growth = growth or 1.0
         return best
@@ -219,6 +223,7 @@ class _Scan:
         shape = 1 / (varied + 1 / (before * self._exposure + 1))
         if observed <= expected:
             return 0.0
+
         both = (observed + shape) * np.log((observed + shape) / (expected + shape))
         ratio = observed * np.log(observed / expected) - both
         return float(ratio) - TUNING.price * len(best[0].table.names)
@@ -238,6 +243,7 @@ class _Scan:
         ratio = sum(_share_likelihood(*side) for side in sides) - _share_likelihood(
             *both
         )
+
         return ratio - TUNING.price * len(first.table.names)
 
     def named(self, scored: _Scored) -> dict[str, str]:
@@ -248,6 +254,7 @@ class _Scan:
         """Return a condition with values instead of codes, and all conditions with exactly the same cells."""
         observed, expected = scored.events
         cells = scored.cells
+
         same: list[dict[str, str]] = []
         for table in self._cells.tables:
             # comparing counts is fast and excludes nearly all conditions before masks are compared
@@ -258,6 +265,7 @@ class _Scan:
                     table.place_of_cell == place, cells
                 ):
                     same.append(self._named(table, place))
+
         return Rise(
             self.named(scored),
             observed,
@@ -280,6 +288,7 @@ class _Scan:
         # an attribute may only matter together with another one, but all pairs would take too long
         strongest = sorted(gains, key=lambda name: -gains[name])[: TUNING.max_paired]
         pairs = combinations([name for name in gains if name in strongest], 2)
+
         return singles + [
             ConditionTable.of(pair, self._statable, self._rows) for pair in pairs
         ]
@@ -291,6 +300,7 @@ class _Scan:
             gained = self._best_gain(table, growth)
             for name in table.names:
                 best[name] = max(best[name], gained)
+
         least = max(TUNING.relevant_gain * max(best.values()), 1e-9)
         strongest = sorted(best, key=lambda name: -best[name])[: TUNING.max_relevant]
         return tuple(name for name in best if name in strongest and best[name] >= least)
@@ -315,6 +325,7 @@ class _Scan:
                 counts,
                 [ConditionTable.of(names, statable, counts) for names in stated],
             )
+
         return self._counted[relevant]
 
     def _scored_finely(self, growth: float | None) -> list[_Scored]:
@@ -327,6 +338,7 @@ class _Scan:
         # the mean of both times, so that a cell saturates alike whether it rose or fell
         mean = (counts.after + usual * self._exposure) / (1 + self._exposure)
         cell_events = TUNING.cell_events
+
         while True:
             # A cell of m events counts as m / (1 + m / 5). For example, 1 event counts as 0.8, 5
             # count as 2.5, and 1,000 count as almost 5.
@@ -354,6 +366,7 @@ class _Scan:
                 _Scored(float(scores[place]), table, place)
                 for place in highest.tolist()
             ]
+
         return sorted(best, key=lambda scored: -scored.score)
 
     def _measured_growth(self, best: Sequence[_Scored]) -> float:
@@ -362,11 +375,13 @@ class _Scan:
         for scored in best:
             if scored.score >= TUNING.risen_score:
                 rose |= scored.cells
+
         self._rest = ~rose
         after, before = self._cells.counts.chosen(self._rest).totals
         self._rest_ratio = (after + TUNING.added_events) / (
             before + TUNING.added_events
         )
+
         return max(1.0, self._rest_ratio)
 
 
@@ -386,6 +401,7 @@ def _expected(
     if growth is None:
         outside = (after - counts.after + added) / (before - counts.before + added)
         factor = np.maximum(1.0, outside)
+
     return np.asarray(counts.before * factor + added)
 
 
@@ -405,6 +421,7 @@ def _noise(after: _Floats, usual: _Floats, times: float) -> tuple[float, float]:
     # single events have a variance of 1 and a mean of 1
     s2, t1 = s2 + TUNING.prior_cells, t1 + TUNING.prior_cells
     bursts, varied = t1 / s2, 0.0
+
     if s4 > 0 and s2 * t2 > s3 * t1:
         # positive: Cauchy and Schwarz, as s2 contains the prior
         determinant = s2 * s4 - s3**2
@@ -412,9 +429,11 @@ def _noise(after: _Floats, usual: _Floats, times: float) -> tuple[float, float]:
             (t1 * s4 - t2 * s3) / determinant,
             (s2 * t2 - s3 * t1) / determinant,
         )
+
     if bursts < 1:
         bursts = 1.0
         varied = (t2 - s3) / s4 if s4 > 0 else 0.0
+
     return bursts, float(np.clip(varied, TUNING.min_varied, TUNING.max_varied))
 
 

@@ -102,6 +102,7 @@ def _most_frequent(names: list[str], counts: list[int]) -> str:
     total = sum(counts)
     pairs = sorted(zip(counts, names, strict=True), reverse=True)
     known = [(count, name) for count, name in pairs if name != NONE]
+
     return ", ".join(f"{percent(count / total)} {name}" for count, name in known[:2])
 
 
@@ -138,6 +139,7 @@ def plot_retries_used(
         if not retries.total:
             return axis.show_sentence(axes, f"No retries known{remark}", colours, title)
         axes.bar(retries.retries, retries.used_up, width=0.8, **colours.bar(0))
+
         above = 0.0
         if retries.others.any():
             axes.bar(
@@ -150,6 +152,7 @@ def plot_retries_used(
             _, above = axis.legend(
                 axes, axes.containers, ["retries used up", "retries left"], colours
             )
+
         numbers = retries.used_up + retries.others
         most = int(numbers.argmax())
         share = percent(numbers[most] / retries.total)
@@ -198,6 +201,7 @@ def plot_time_to_failure(
             return axis.show_sentence(
                 axes, f"No failures with both times{remark}", colours, title
             )
+
         positions = np.arange(len(delays.counts))
         axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
         step = max(
@@ -265,12 +269,14 @@ def plot_expiry(
     now = when_counted(now)
     kept = retention_of(failures, retention, now)
     bins = bins_of_failures(failures, kept, now)
+
     title = "Failures by time of expiry"
     with shown_in(time_zone(tz)), drawing(ax, theme) as (axes, colours):
         if not kept.is_known:
             return axis.show_sentence(
                 axes, f"How long failures are kept is {kept.words}", colours, title
             )
+
         return draw_expiry(bins, axes, colours, title=f"{title}, kept {kept.words}")
 
 
@@ -283,6 +289,7 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
         return axis.show_sentence(
             ax, f"Nothing left to expire {notes}".rstrip(), theme, title
         )
+
     start, width = milliseconds(bins.now) / DAY_MS, bins.step / axis.DAY
     left = start + width * np.arange(len(bins.counts))
     tall = bins.counts > 0
@@ -292,6 +299,7 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
     top = axis.top_of_bars(ax, bins.counts)
     above = 0.0
     axis.count_axis(ax, "failures that expire", theme, top)
+
     if top < bins.counts.max():
         above = axis.cut(
             ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist()
@@ -300,11 +308,13 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
             f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
         )
         axis.label_axis(ax.yaxis, f"failures that expire\n{note}", theme)
+
     busiest = bins.now + int(bins.counts.argmax()) * bins.step
     finding = f"most on {busiest.astimezone(time_zone()):%d %b}"
     axis.heading(ax, axis.with_finding(title, finding), theme, above=above)
     label = f"time of expiry ({time_zone().key}); bars of {span(bins.step)}"
     axis.label_axis(ax.xaxis, f"{label}\n{notes}".rstrip(), theme)
+
     return ax
 
 
@@ -358,6 +368,7 @@ def draw_calendar(
     undated = axis.left_out(calendar.undated, "failure", "without a usable time")
     if not calendar.total:
         return axis.show_sentence(ax, f"No failures{undated}", theme, title)
+
     above = draw_cells(ax, calendar.counts, theme)
     hatch_cells(ax, theme, calendar.in_gap)
     weekday, hour = divmod(int(calendar.counts.argmax()), 24)
@@ -436,6 +447,7 @@ def draw_matrix(
     """Draw a computed matrix on Axes from `drawing`; `columns` is the name of the counted column."""
     if not matrix.total:
         return axis.show_sentence(ax, "No failures", theme, title)
+
     above = draw_cells(ax, matrix.counts, theme)
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
     of_rows = row_names.name_rows(
@@ -458,4 +470,5 @@ def draw_matrix(
         f"{drawable(columns, longest=24)}, and failures; {total} in all",
         theme,
     )
+
     return ax

@@ -91,15 +91,18 @@ def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
     columns = list(dict.fromkeys(texts("column", column)))
     if not columns:
         raise wrong("column", column, "a column, or several")
+
     for one in columns:
         # raises an error that names the argument
         select(failures, [], doing=doing, chosen={"column": one})
+
     counted = select(failures, columns, doing=doing).count(*columns)
     counted = counted.sort_by(
         [("count_", "descending"), *((name, "ascending") for name in columns)]
     )
     numbers = counted["count_"].to_numpy()
     frame = to_frame(pa.table({name: counted[name] for name in columns}))
+
     return frame.assign(
         count=pd.Series(numbers, dtype="Int64"),
         share=pd.Series(numbers / max(numbers.sum(), 1), dtype="float64"),
@@ -136,6 +139,7 @@ def count_labels(failures: AnyFrame) -> pd.DataFrame:
     """
     counted = select(failures, ["labels"], doing="counting labels").count("labels")
     counts = counted["count_"].to_pylist()
+
     totals: Counter[str | None] = Counter()
     for labels, count in zip(
         label_lists(counted["labels"]).to_pylist(), counts, strict=True
@@ -143,6 +147,7 @@ def count_labels(failures: AnyFrame) -> pd.DataFrame:
         # a label that a failure has twice counts once, and a failure without labels counts as missing
         for label in {label for label in labels or () if label is not None} or {None}:
             totals[label] += count
+
     ordered = sorted(
         totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or "")
     )
@@ -191,6 +196,7 @@ def count_states(failures: AnyFrame) -> pd.DataFrame:
         *known,
         *sorted(others, key=lambda state: state == ""),
     ]
+
     return typed_frame(
         state=("str", [state or None for state in order]),
         count=("Int64", found["count"].loc[order].array),
@@ -259,6 +265,7 @@ def count_errors(
     top = whole("top", top, optional="for all")
     if clean is not None and not callable(clean):
         raise wrong("clean", clean, "a callable, or None")
+
     columns = ["dlq_id", "workflow_url", "response_body", "response_body_base64"]
     if clean is None:
         clean = Redactor().text
@@ -266,11 +273,13 @@ def count_errors(
     stored = _stored_errors(failures, columns, clean, doing)
     if stored is not None:
         return stored[:top]
+
     table = select_timed(failures, columns, doing=doing).table()
     read = _error_texts(table, clean).assign(last_at=timestamps(table, "when_"))
     rows = read.assign(
         workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1
     )
+
     return _by_text(read, rows)[:top]
 
 
@@ -281,9 +290,11 @@ def _stored_errors(
     failures = scanned(failures, doing=doing)
     if SIGNATURE not in opened(failures, doing=doing).names:
         return None
+
     counts = stored_counts(failures, (), (), doing=doing)
     if counts is None:
         return None
+
     latest = latest_rows(
         select_timed(failures, [*columns, SIGNATURE], doing=doing), [SIGNATURE], most=1
     )
@@ -291,6 +302,7 @@ def _stored_errors(
     read = _error_texts(latest, clean).assign(signature=ids)
     rows = counts.to_pandas().merge(read, on="signature")
     last = rows.groupby("signature")["last_"].max().astype("datetime64[ms, UTC]")
+
     return _by_text(read.assign(last_at=ids.map(last)), rows)
 
 
@@ -305,6 +317,7 @@ def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
     )
     # most bodies repeat
     read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}
+
     return typed_frame(
         text=("str", [read[body][0] for body in bodies]),
         kind=("str", [read[body][1].kind for body in bodies]),
@@ -343,6 +356,7 @@ def _by_text(read: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         "workflows": "Int64",
         "last_at": "datetime64[ms, UTC]",
     }
+
     return ordered[names].astype(types)
 
 
@@ -358,6 +372,7 @@ def _read(
         # twice: a secret can be whole in the body only, or readable only once JSON is decoded
         found = error_text(clean(masked_part(body)))
         found = ErrorText(found.kind, clean(found.text))
+
     return shorten(mask_text(found.text), _LONGEST), ErrorText(
         found.kind, shorten(found.text, _LONGEST)
     )
@@ -433,6 +448,7 @@ def count_matrix(
     # several merged values share a cell, so their counts are added instead of assigned
     counts = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
     np.add.at(counts, (row_positions, column_positions), numbers)
+
     return CountMatrix(
         rows=row_names, columns=column_names, counts=counts, merged_rows=merged_rows,
         merged_columns=merged_columns,
@@ -465,6 +481,7 @@ def stored_counts(
     )
     if counts.num_rows and are_signed(counts[SIGNATURE]):
         return counts
+
     return None
 
 
@@ -485,10 +502,12 @@ def latest_rows(
     if parts:
         counted_columns.append("response_body")
         rows, keys = _divided(rows, parts), (*keys, "contains_")
+
     if rows.in_database:
         found = rows.computed_elsewhere(FirstRows(order, most, keys))
         if found is not None:
             return found.select(list(rows.names))
+
     # first reading: per key, find the earliest minute that is needed for the latest `most` rows
     timed = rows.then(partial(_with_key, keys)).then(with_minute)
     # bodies are by far the largest column, and most are not among the latest
@@ -503,6 +522,7 @@ def latest_rows(
     if first_minute >= 0:
         start = datetime.fromtimestamp(60 * first_minute, UTC)
         timed = timed.skip_before("failed_at", start)
+
     latest = timed.then(partial(_since, known, since)).reduce(
         FirstRows(order, most, (_KEY,))
     )
@@ -537,6 +557,7 @@ def _with_parts(parts: tuple[str, ...], table: pa.Table) -> pa.Table:
             pc.match_substring(table["response_body"], part), fill_value=False
         )
         found = pc.binary_join_element_wise(found, pc.if_else(here, part, ""), _NULL)
+
     return table.append_column("contains_", found)
 
 

@@ -126,6 +126,7 @@ def charged_messages(failures: AnyFrame) -> pd.DataFrame:
     counts = rows.groupby("workflow_url", dropna=False).sum().reset_index()
     counts["messages"] = counts["deliveries"] + counts["failure_callbacks"]
     counts["lower_bound"] = counts["lower_bound"] > 0
+
     return counts.sort_values(
         ["messages", "workflow_url"], ascending=[False, True], ignore_index=True
     )
@@ -148,6 +149,7 @@ def _of_failures(failures: AnyFrame) -> pd.DataFrame:
     if "response_headers" in opened(failures, doing=_DOING).names:
         columns.append("response_headers")
     rows = select_timed(failures, columns, doing=_DOING).then(_counted).table()
+
     return plain_frame(rows)
 
 
@@ -157,6 +159,7 @@ def _counted(table: pa.Table) -> pa.Table:
     if "response_headers" in table.column_names:
         by_header = pa.array(refused_by_headers(table["response_headers"]), pa.bool_())
         is_refused = pc.or_(is_refused, by_header)
+
     allowed = table["max_retries"].cast(pa.float64()).cast(pa.int64(), safe=False)
     is_known = pc.and_(pc.is_valid(allowed), pc.invert(is_refused))
     is_known = pc.fill_null(is_known, False)
@@ -166,6 +169,7 @@ def _counted(table: pa.Table) -> pa.Table:
     # a call that failed, or that is not done, may have had retries of its own
     is_certain = pc.fill_null(pc.equal(state, _CERTAIN), True)
     ones = pa.array([1] * table.num_rows, pa.int64())
+
     return pa.table(
         {
             "day": pc.floor_temporal(table["when_"], unit="day"),
@@ -184,6 +188,7 @@ def _of_runs(runs: AnyFrame) -> pd.DataFrame:
     columns = ["workflow_url", "state", "created_at"]
     table = select(runs, columns, doing=_DOING, name="runs").table()
     others = pc.not_equal(pc.fill_null(table["state"], ""), "RUN_FAILED")
+
     return _one_each(table.filter(others), "workflow_url", "created_at", "runs").assign(
         lower_bound=1
     )
@@ -197,12 +202,14 @@ def _of_callbacks(callbacks: AnyFrame) -> pd.DataFrame:
     table = table.filter(pc.equal(table["kind"], "callback"))
     frame = _one_each(table, "url", "received_at", "callbacks")
     retried = plain_frame(table.select(["retried"]))["retried"].fillna(0)
+
     return frame.assign(callbacks=frame["callbacks"] + retried.to_numpy())
 
 
 def _one_each(table: pa.Table, workflow: str, time: str, count: str) -> pd.DataFrame:
     ones = pa.array([1] * table.num_rows, pa.int64())
     day = pc.floor_temporal(table[time], unit="day")
+
     return plain_frame(
         pa.table({"day": day, "workflow_url": table[workflow], count: ones})
     )

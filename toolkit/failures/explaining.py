@@ -138,6 +138,7 @@ class Explanation(Plotted):
         ranks = self.frame["rank"].tolist()
         if rank not in ranks:
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
+
         since, until = self.window or (None, None)
         # the end of a given window is not included, but `rows_meeting` includes it
         if until and not self.episodes:
@@ -147,8 +148,10 @@ class Explanation(Plotted):
         )
         if len(self.episodes) <= 1:
             return rows
+
         table = select_timed(rows, [], doing="selecting failures").table()
         when = timestamps(table, "when_").dt.floor("ms").array
+
         return rows[
             np.logical_or.reduce(
                 [(when >= first) & (when <= last) for first, last in self.episodes]
@@ -160,6 +163,7 @@ class Explanation(Plotted):
         """Return one sentence with the change and the likeliest condition."""
         if self.compared is not None:
             return self._shares_sentence(*self.compared)
+
         change = self._change_in_words()
         if self.observed and not self.expected:
             return f"{change}: nothing before to compare with"
@@ -167,9 +171,11 @@ class Explanation(Plotted):
             return f"{change}: nothing differs but {', '.join(self.left_out)}"
         if not self.stands_out:
             return f"{change}: nothing stands out"
+
         first = self.frame.iloc[0]
         if not first["condition"]:
             return f"{change}: all failures rose, none much more than the others"
+
         return f"{change}: {self._rise_in_words(first)}"
 
     def _change_in_words(self) -> str:
@@ -177,10 +183,12 @@ class Explanation(Plotted):
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
         if self.window is None:
             return change
+
         since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
         if len(self.episodes) > 1:
             count = len(self.episodes)
             return f"in {count} episodes between {since} and {until} UTC: {change}"
+
         return f"{since} to {until} UTC: {change}"
 
     def _rise_in_words(self, first: pd.Series[Any]) -> str:
@@ -189,6 +197,7 @@ class Explanation(Plotted):
         if first["share"] <= _TUNING.largest_share:
             share = percent(min(first["share"], 1.0))
             return f"{condition} holds {share} of the change"
+
         # a share above 1 is hard to read, and if the total did not grow, a share is not defined
         before, after = first["expected"], first["observed"]
         sentence = f"{condition} rose from {before:,.0f} to {after:,.0f}"
@@ -196,6 +205,7 @@ class Explanation(Plotted):
         scatter = max(others_before + others_after, 0.0) ** 0.5
         if others_before - others_after > _TUNING.deviations * scatter:
             return f"{sentence}, as others fell"
+
         return sentence
 
     def __repr__(self) -> str:
@@ -205,6 +215,7 @@ class Explanation(Plotted):
         """Return the first condition with its count in a part of rows, and the count by its share of all."""
         if not self.stands_out:
             return f"{self.observed:,.0f} {part}: nothing stands out"
+
         first = self.frame.iloc[0]
         return (
             f"{self.observed:,.0f} {part}: {first['observed']:,.0f} if "
@@ -217,6 +228,7 @@ class Explanation(Plotted):
         sentence = clean(repr(self))
         if not self.stands_out:
             return f"<p>{escape_html(visible(sentence))}</p>"
+
         head = ["condition", "observed", "expected", "lift", "share of change"]
         head += ["confidence among these", "the same failures"]
         rows = [
@@ -331,11 +343,13 @@ def explain_change(
     if are_outcomes and attributes is None:
         left_out = list(dict.fromkeys([*apart, *shared.outcomes()]))
     compared = shared.chosen([name for name in shared.names if name not in left_out])
+
     if exposure is None:
         exposure = 1.0
         if are_outcomes and seen.any() and usual.any():
             # the numbers of failed and successful runs differ, so shares are compared instead of counts
             exposure = float(usual.sum() / seen.sum())
+
     # one column over the rows of both frames: rows of `after` have no usual events, and the other way round
     observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
     columns = compared.single_valued(observed, expected / exposure)
@@ -360,6 +374,7 @@ def explain_columns(
     found = scan_rises(columns, observed, usual, exposure, by_shares=by_shares)
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
     frame = _ranked(found.rises, total - expected)
+
     return Explanation(frame, total, expected, found.stands_out)
 
 
@@ -387,6 +402,7 @@ def recounted(
         frame["excess"] / (total - expected) if total > expected else np.nan
     )
     frame["lift"] = np.where(before > 0, frame["observed"] / frame["expected"], np.inf)
+
     return replace(found, frame=frame, observed=total, expected=expected)
 
 
@@ -401,12 +417,14 @@ def _read(frame: AnyFrame, weight: str | None, name: str) -> tuple[pa.Table, _Fl
             f"a column of {name}",
             nearest(weight, known, what="It has"),
         )
+
     try:
         table = rows.choose(known).whole_table("explaining a change")
     except InputError as error:
         raise InputError(
             f"reading {name}", got=error.got, expected=error.expected
         ) from None
+
     numbers = np.ones(table.num_rows)
     if weight is not None:
         try:
@@ -415,10 +433,12 @@ def _read(frame: AnyFrame, weight: str | None, name: str) -> tuple[pa.Table, _Fl
             )
         except (TypeError, ValueError, OverflowError):
             raise wrong("weight", weight, "a column of numbers") from None
+
         if not np.isfinite(numbers).all() or (numbers < 0).any():
             raise wrong(
                 "weight", weight, "a column of counts, none of them negative or missing"
             )
+
     return table, numbers
 
 
@@ -457,6 +477,7 @@ def _ranked(rises: Sequence[Rise], change: float) -> pd.DataFrame:
         }
         for rank, rise in enumerate(rises, 1)
     ]
+
     return typed_rows(rows, RANKED)
 
 

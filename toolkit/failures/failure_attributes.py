@@ -77,6 +77,7 @@ class FailureAttributes:
         for source, prefix in JSON_FIELDS.items():
             if source in names:
                 columns |= dict(json_fields(table[source], prefix, redactor))
+
         self.columns = _distinct(
             {name: column.take(order) for name, column in columns.items()}
         )
@@ -103,6 +104,7 @@ class FailureAttributes:
             counts[:, rows] = observed, expected
             risen = _risen(self.label_codes, self.labelled, self._label_names, *counts)
             columns[LABEL] = pd.Categorical(risen[rows])
+
         return columns
 
     def meets(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -113,12 +115,14 @@ class FailureAttributes:
                 is_met &= self._has_label(value)
             else:
                 is_met &= np.asarray(self.columns[name] == value)
+
         return is_met
 
     def _has_label(self, label: str) -> NDArray[np.bool_]:
         """Return which failures have a label, or which have no label for ``(none)``."""
         if label == NONE:
             return np.asarray(np.bincount(self.labelled, minlength=len(self)) == 0)
+
         is_label = np.asarray(self._label_names == label)
         counts = np.bincount(
             self.labelled[is_label[self.label_codes]], minlength=len(self)
@@ -129,9 +133,11 @@ class FailureAttributes:
         """Return the most frequent values of an attribute among some failures."""
         if name not in self.columns:
             return []
+
         column = self.columns[name]
         counts = np.bincount(column.codes[rows], minlength=1)
         codes = np.argsort(-counts, kind="stable")[:most]
+
         return [str(column.categories[code]) for code in codes if counts[code]]
 
     def shared(self, rows: NDArray[np.bool_], least: float) -> dict[str, str]:
@@ -147,10 +153,12 @@ class FailureAttributes:
             is_usual = (column.codes == code).mean() >= least
             if name in (WORKFLOW, SIGNATURE) or not is_usual:
                 shared[name] = value
+
         label_counts = Counter(chain.from_iterable(self.labels[rows]))
         for label, count in label_counts.most_common(1):
             if count >= least * rows.sum():
                 shared[LABEL] = label
+
         mentioned = self._mentioned(rows, least)
         return shared if mentioned is None else shared | {MENTIONED: mentioned}
 
@@ -161,11 +169,13 @@ class FailureAttributes:
         """
         if not self._words:
             return None
+
         codes = self.columns[SIGNATURE].codes
         inside, outside = (
             np.bincount(codes[part], minlength=len(self._words))
             for part in (rows, ~rows)
         )
+
         named: Counter[str] = Counter()
         elsewhere: Counter[str] = Counter()
         errors: Counter[str] = Counter()
@@ -174,6 +184,7 @@ class FailureAttributes:
                 named[word] += int(inside[code])
                 elsewhere[word] += int(outside[code])
                 errors[word] += bool(inside[code])
+
         common = [
             word
             for word, count in named.items()
@@ -193,6 +204,7 @@ class FailureAttributes:
                 word,
             )
         )
+
         return rare[0] if rare else None
 
 
@@ -205,11 +217,13 @@ def _words_of_errors(
     """Return the words of one response of each group of errors."""
     if errors is None or bodies is None:
         return []
+
     words: list[set[str]] = [set() for _ in errors.categories]
     for code, first in zip(*np.unique(errors.codes, return_index=True), strict=True):
         text = bodies[int(order[first])].as_py()
         if isinstance(text, str):
             words[code] = set(_WORD.findall(redactor.text(text[:_MESSAGE])))
+
     return words
 
 
@@ -235,6 +249,7 @@ def _coded(
     all_labels = np.array(list(chain.from_iterable(labels)), dtype=object)
     codes, names = pd.factorize(all_labels, sort=True)
     rows = np.repeat(np.arange(len(labels)), list(map(len, labels)))
+
     return codes.astype(np.int64), rows, np.asarray(names, dtype=object)
 
 
@@ -257,10 +272,12 @@ def _risen(
     # the counts if all labels had risen equally
     alike = usual * total / max(expected.sum(), _LEAST)
     likelihood = np.zeros(len(names))
+
     for count, equal in ((seen, alike), (total - seen, total - alike)):
         likelihood += count * np.log(
             np.maximum(count, _LEAST) / np.maximum(equal, _LEAST)
         )
+
     evidence = np.where(seen > alike, likelihood, seen - alike)
     order = np.argsort(-evidence, kind="stable")  # equal labels are ordered by name
     rank_of_row = np.full(len(observed), len(order))
@@ -270,6 +287,7 @@ def _risen(
     risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[
         rank_of_row
     ]
+
     return risen
 
 
@@ -282,4 +300,5 @@ def _distinct(columns: Mapping[str, pd.Categorical]) -> dict[str, pd.Categorical
         codes, values = pd.factorize(column.codes)
         if len(values) > 1:
             kept.setdefault(codes.tobytes(), (name, column))
+
     return dict(kept.values())

@@ -61,6 +61,7 @@ class Bursts:
         counts = counts[: counts.size - extreme].astype(np.float64)
         if not counts.size:
             return BurstSizes(1.0, 1.0)
+
         mean = float(counts.mean())
         tail = (float((counts**2).sum() / counts.sum()) + 1) / 2
         return BurstSizes(mean, max(mean, tail))
@@ -77,6 +78,7 @@ def kinds_of(failures: FailureAttributes) -> _Ints:
     )
     if codes.columns.empty:
         return np.zeros(len(failures), np.int64)
+
     return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
 
 
@@ -96,4 +98,5 @@ def find_bursts(when: _Ints, kinds: _Ints, counted: _Bools, known_time: int) -> 
     continues = (np.diff(kind) == 0) & (np.diff(time) < longest_pauses)
     numbers = np.full(len(counted), -1, dtype=np.int64)
     numbers[order] = np.cumsum(np.append(0, ~continues)[: len(order)])
+
     return Bursts(numbers)

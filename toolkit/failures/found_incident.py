@@ -56,6 +56,7 @@ class Incident:
         if len(self.episodes) == 1:
             start, stop = episodes[0][0], max(stop for _, stop in episodes)
             episodes = [(start, stop)]
+
         return Incident(
             self.explanation,
             self.rows | other.rows,

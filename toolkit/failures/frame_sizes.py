@@ -32,6 +32,7 @@ def estimated_bytes(frame: Any, names: Sequence[str]) -> int:
     parts = frame_parts(frame)
     if parts is None:
         return 0
+
     first = _first_rows(frame, names)
     rows = parts.num_rows
     return int(rows * first.nbytes / max(first.num_rows, 1))
@@ -42,6 +43,7 @@ def check_fits(frame: Any, names: Sequence[str], *, doing: str) -> None:
     limit = available_memory()
     if limit is None:
         return
+
     needed = estimated_bytes(frame, names) * _COPIES
     if needed > limit:
         raise NotEnoughMemoryError(
@@ -60,9 +62,11 @@ def _first_rows(frame: Any, names: Sequence[str]) -> pa.Table:
         return frame.head(_FIRST, columns=columns)
     if hasattr(frame, "to_delayed"):
         return pa.Table.from_pandas(frame[columns].head(_FIRST, npartitions=-1))
+
     parts = frame_parts(frame.limit(_FIRST))
     if parts is None:
         return pa.table({})
+
     tables = list(parts.tables(columns))
     # a relation without rows has no parts
     return pa.concat_tables(tables) if tables else pa.table({})

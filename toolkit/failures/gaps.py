@@ -30,8 +30,10 @@ def gaps_of(frame: object) -> Spans:
         receipt = receipt_of(frame)
     except InputError:
         return ()
+
     if receipt is None:
         return ()
+
     return tuple(gap.bounds for gap in receipt.gaps)
 
 
@@ -54,6 +56,7 @@ def inside(gaps: Spans, times: pd.Series) -> NDArray[np.bool_]:
         in_gap |= (
             (times >= pd.Timestamp(start)) & (times < pd.Timestamp(end))
         ).to_numpy(dtype=bool)
+
     return in_gap
 
 
@@ -66,6 +69,7 @@ def bins_in(
         in_gap |= np.asarray(
             (starts < pd.Timestamp(end)) & (ends > pd.Timestamp(start))
         )
+
     return in_gap
 
 
@@ -95,4 +99,5 @@ def without_gaps(gaps: Nanoseconds, times: NDArray[np.int64]) -> NDArray[np.int6
     for start, end in gaps:
         # For example, with a gap from 10 to 15: time 8 stays 8, time 12 becomes 10, and time 20 becomes 15.
         shifted -= np.clip(times, start, end) - start
+
     return shifted

@@ -107,6 +107,7 @@ def summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
     )
     if frame.empty:
         return typed_rows([], _TYPES)
+
     rows_of_group = frame.groupby("group_")
     summary = pd.DataFrame(
         {
@@ -120,6 +121,7 @@ def summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
     descriptions = pd.DataFrame(
         _descriptions(rows, rules, _example_rows(frame)), summary.index, _DESCRIPTION
     )
+
     return in_order(summary.join(descriptions), rules)
 
 
@@ -133,6 +135,7 @@ def _example_rows(frame: pd.DataFrame) -> list[NDArray[Any]]:
         .head(_TUNING.examples)["group_"]
         .sort_values(kind="stable")
     )
+
     return _parts(examples.to_numpy(), examples.index.to_numpy())
 
 
@@ -165,15 +168,18 @@ def _descriptions(
     # any row of a document can be compared: they differ only in values
     text_of = np.zeros(len(rows.signed.documents), dtype=np.int64)
     text_of[rows.signed.codes] = rows.signed.bodies
+
     described = []
     for group, part, shown in zip(np.unique(rows.groups), parts, examples, strict=True):
         group_id = rows.ids[group]
         group_members = [_Member(*values) for values in part.tolist()]
         by_signature, by_document, by_status = (Counter[int]() for _ in range(3))
+
         for member in group_members:
             by_signature[member.alone] += member.rows
             by_document[member.code] += member.rows
             by_status[member.status] += member.rows
+
         del by_status[-1]  # no response
         leader = _leader(group, by_signature, rows.ids)
         signature = rows.signed.documents[document_of[leader]]
@@ -191,6 +197,7 @@ def _descriptions(
             json_text([_example(row, rows) for row in shown.tolist()]),
             _cohesion(documents),
         ))  # fmt: skip
+
     return described
 
 
@@ -198,6 +205,7 @@ def _leader(group: int, by_signature: Counter[int], ids: list[str]) -> int:
     """Return the signature that describes a group, or the largest one if the group was split off."""
     if group in by_signature:
         return group
+
     return min(
         by_signature, key=lambda signature: (-by_signature[signature], ids[signature])
     )
@@ -219,6 +227,7 @@ def in_order(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
         pin=[pinned.get(group, not_pinned) for group in groups["group"]],
         less=-groups["count"],
     ).sort_values(["pin", "less", "group"], ignore_index=True)
+
     return made_visible(order[list(_TYPES)].astype(_TYPES))
 
 
@@ -229,6 +238,7 @@ def _example(row: int, rows: SignedFailures) -> dict[str, str]:
     if body is None and encoded:
         line = binary_line(encoded)
     dlq_id = rows.table["dlq_id"][row].as_py() or ""
+
     return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _TUNING.example)}
 
 
@@ -245,11 +255,13 @@ def _title(signature: Signature) -> str:
     status = _status(signature)
     if kind in _WITHOUT_TEXT:
         return ", ".join([_WITHOUT_TEXT[kind], *status])
+
     line = headline(kind, facts, signature.templates)
     if kind == "trace" and facts[-1] != NO_FRAME:
         return f"{line} {facts[-1]}"
     if kind == "html" and status:
         return f"{line} ({status[0]})"
+
     return line or _title_of_keys(facts, status)
 
 
@@ -258,11 +270,13 @@ def _title_of_keys(facts: Sequence[str], status: list[str]) -> str:
     named = [fact for fact in facts if fact not in status]
     if named[:1] != ["keys"]:
         return " ".join(facts)
+
     keys = [f'"{key}"' for key in named[1 : 1 + _TUNING.keys]]
     title = "JSON without an error"
     if keys:
         listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         title = f"JSON with {listed}"
+
     return " ".join([title, *(f"({words})" for words in status)])
 
 
@@ -295,9 +309,11 @@ def _likeness(signature: Signature) -> str:
         if facts[-1] != NO_FRAME:
             parts.append(f"first application frame ({facts[-1].removeprefix('at ')})")
         return ", ".join([*parts, same])
+
     if kind == "json":
         parts = [_json_likeness(facts), same if signature.templates else "", *status]
         return f"JSON with {' and '.join(filter(None, parts))}"
+
     words = _ALIKE.get(kind, f"texts with {same}")
     return (" and " if kind == "html" else " with ").join([words, *status])
 
@@ -306,6 +322,7 @@ def _json_likeness(facts: Sequence[str]) -> str:
     named = [fact for fact in facts if not fact.startswith("status ")]
     if not named:
         return ""
+
     return "the same names" if named[0] == "keys" else "the same codes and types"
 
 
@@ -327,6 +344,7 @@ def _compared(code: int, rows: SignedFailures, text_of: NDArray[np.int64]) -> Do
     document = rows.signed.documents[code].document
     if document.kind != "html" and document.facts[:1] != ("keys",):
         return document
+
     text = rows.signed.texts[text_of[code]] or ""
     return Document(
         document.kind,
@@ -347,6 +365,7 @@ def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
     (most_common, _), *others = counts.most_common(_TUNING.compared)
     words = Counter(_words(most_common))
     total = similarity = float(counts[most_common])
+
     for document, count in others:
         other_words = Counter(_words(document))
         all_words = words.total() + other_words.total()
@@ -354,6 +373,7 @@ def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
         dice = 2 * (words & other_words).total() / all_words if all_words else 1.0
         similarity += count * dice
         total += count
+
     return similarity / total
 
 

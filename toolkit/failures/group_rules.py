@@ -110,12 +110,14 @@ class GroupRules:
                 got=f"the invisible character {hidden[0]!a}, after which a rule could be hidden",
                 expected="lines that end with a line feed",
             )
+
         lines = Redactor().text(content).splitlines()
         learned = self.learned
         if lines and lines[-1].startswith(_LEARNED):
             last_line = lines.pop()
             if learned is None:
                 learned = _json(last_line.removeprefix(_LEARNED), len(lines) + 1)
+
         rules = [_rule(line, number) for number, line in enumerate(lines, 1)]
         object.__setattr__(self, "text", "".join(f"{line}\n" for line in lines))
         object.__setattr__(self, "learned", learned)
@@ -127,6 +129,7 @@ class GroupRules:
         templates = len(self._learned.templates)
         if not templates:
             return f"GroupRules({rules}, nothing learned)"
+
         return f"GroupRules({rules}, {counted(templates, 'template')} learned)"
 
     @classmethod
@@ -134,6 +137,7 @@ class GroupRules:
         """Read a rules file. Raise InputError if the file or a line cannot be read."""
         if not isinstance(path, str | Path):
             raise wrong("rules", path, "the path of a rules file, or GroupRules")
+
         try:
             return cls(read_file(Path(path)).decode())
         except InputError:
@@ -199,6 +203,7 @@ def idle_splits(rules: Sequence[Rule], groups: Collection[str]) -> list[str]:
         and rule.group in groups
         and split_off(rule) not in known
     ]
+
     return [
         f"The rule that splits {rule.group} changes nothing: none of the failures has {rule.condition}."
         for rule in idle
@@ -213,6 +218,7 @@ def split_values(table: pa.Table, column: str) -> list[list[str]]:
     ]
     if column != LABEL or LABELS not in table.column_names:
         return [[value] for value in values]
+
     all_labels = [labels or [] for labels in label_lists(table[LABELS]).to_pylist()]
     split = []
     for label, labels in zip(values, all_labels, strict=True):
@@ -221,6 +227,7 @@ def split_values(table: pa.Table, column: str) -> list[list[str]]:
             split.append([label, *labels])
         else:
             split.append(labels)
+
     return split
 
 
@@ -229,19 +236,23 @@ def _json(value: str, line: int) -> Mapping[str, Any]:
         parsed: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:
         parsed = None
+
     if not isinstance(parsed, dict):
         raise _unreadable(line, value, "the JSON that `GroupRules` saved") from None
+
     return parsed
 
 
 def _learned(value: object) -> Learned:
     if value is None:
         return Learned()
+
     stored = mapping("learned", value)
     try:
         known = msgspec.convert(stored, Learned)
     except (msgspec.ValidationError, TypeError, ValueError):
         raise wrong("learned", value, "rules that groups have learned") from None
+
     if known.rules_version != RULES_VERSION:
         raise InputError(
             "reading learned",
@@ -249,6 +260,7 @@ def _learned(value: object) -> Learned:
             expected=f"version {RULES_VERSION}",
             next_step="Leave them out once, and save the rules that are learned then.",
         )
+
     return known
 
 
@@ -256,21 +268,26 @@ def _rule(line: str, number: int) -> Rule | None:
     """Return the rule of a line, or None for a comment or an empty line."""
     if line.lstrip().startswith("#"):
         return None
+
     if len(line) > _LONGEST_LINE:
         raise _unreadable(
             number,
             line,
             f"a rule of at most {_LONGEST_LINE:,} characters, or a comment",
         )
+
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
         raise _unreadable(number, line, f"a rule ({str(error).lower()})") from None
+
     if not words:
         return None
+
     rule = _parsed(words, number)
     if rule is None:
         raise _unreadable(number, line, _FORMS)
+
     _check_id(rule.group, number)
     return rule
 
@@ -294,9 +311,11 @@ def _parsed(words: list[str], number: int) -> Rule | None:
                 raise _unreadable(
                     number, column, "a column", nearest(column, SPLIT_COLUMNS)
                 )
+
             return Rule("split", group, value, column)
         case ["pin", group]:
             return Rule("pin", group)
+
     return None
 
 

@@ -117,6 +117,7 @@ class FailureGroups(Plotted):
         groups = pd.Series(
             [rows.ids[code] for code in rows.groups], index=failures.index, dtype="str"
         )
+
         return failures.assign(signature=groups)
 
     @property
@@ -126,6 +127,7 @@ class FailureGroups(Plotted):
         sentence = f"{counted(total, 'failure')} in {counted(len(self.frame), 'group')}"
         if not total:
             return sentence
+
         largest = int(self.frame["count"].to_numpy().argmax())
         share, title = (
             self.frame["share"].iloc[largest],
@@ -222,6 +224,7 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     stored = stored_rows(failures, rules)
     if stored is None:
         return None
+
     rules = with_learned(rules, failures)
     counts, latest = stored
     rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
@@ -239,6 +242,7 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
         rules,
     )
     groups, _ = grouped_rows(rows, rules)
+
     return FailureGroups(
         in_order(_with_counts(groups.frame, counted), rules.rules), groups.rules
     )
@@ -251,6 +255,7 @@ def stored_rows(
     names = opened(failures, doing=_DOING).names
     if SIGNATURE not in names:
         return None
+
     splits = split_columns(rules, names)
     parts = [
         rule.value
@@ -260,6 +265,7 @@ def stored_rows(
     counts = stored_counts(failures, splits, parts, doing=_DOING)
     if counts is None:
         return None
+
     columns = [*grouped_columns(with_learned(rules, failures), names), SIGNATURE]
     selected = select_timed(failures, columns, doing=_DOING)
     return counts, latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
@@ -283,8 +289,10 @@ def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
     ].itertuples(index=False):
         if not pd.isna(status):
             statuses[group][value_text(float(status))] += count
+
     by_group = counts.groupby("group")
     sums = frame["group"].map(by_group["count_"].sum())
+
     return frame.assign(
         workflows=frame["group"].map(by_group["workflow_url"].nunique()),
         statuses=[status_list(statuses[group]) for group in frame["group"]],
@@ -315,6 +323,7 @@ def grouped_by_signature(
     has_splits = any(rule.action == "split" for rule in rules.rules)
     if has_splits or not is_signed:
         return grouped(failures, rules)
+
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
     groups, positions = grouped_rows(
@@ -328,6 +337,7 @@ def grouped_by_signature(
         )
     )
     ids = select(failures, [SIGNATURE], doing=_DOING).table()[SIGNATURE].to_pylist()
+
     return groups, [known[signature] for signature in ids]
 
 
@@ -343,6 +353,7 @@ def grouped_rows(
     of_group = np.array(
         [positions.get(group, -1) for group in rows.ids], dtype=np.int64
     )
+
     return FailureGroups(frame, known), of_group[rows.groups]
 
 
@@ -358,4 +369,5 @@ def times_and_groups(
     if len(group_ids):
         row_groups = group_ids[codes]
     times = rows.table.select(["failed_at", "created_at"])
+
     return times.append_column("group", pa.array(row_groups, pa.string()))

@@ -145,17 +145,20 @@ class IncidentSearch:
         rejected: list[Span] = []
         if self.left.sum() < FEWEST or self.start + self._bins.step >= self.end:
             return []
+
         series = AttributeSeries.of(self.failures)
         # how much the series vary is measured once, before incidents are taken out
         counts = self._counts(series)
         varied = spreads(counts, ExpectedShares.of(self._total(), self._known))
         self._spread = float(varied.min(initial=FEWEST))
+
         for _ in range(_TUNING.rounds):
             incident = self._next(self._counts(series), varied, rejected)
             if incident is None or len(found) == _TUNING.incidents:
                 break
             self._take_out(incident)
             self._add(found, incident)
+
         return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
 
     def _add(self, found: list[Incident], incident: Incident) -> None:
@@ -167,6 +170,7 @@ class IncidentSearch:
             if self._continues(earlier, incident):
                 found[number] = earlier.with_edge(incident)
                 return
+
         found.append(incident)
 
     def explained(
@@ -179,6 +183,7 @@ class IncidentSearch:
         categories = self.failures.columns_of(rows, observed, usual / exposure)
         columns = {name: category_column(values) for name, values in categories.items()}
         found = explain_columns(columns, observed, usual, exposure)
+
         return self._recounted(found, inside, outside, exposure)
 
     def _recounted(
@@ -208,6 +213,7 @@ class IncidentSearch:
             if incident is not None or len(rejected) >= _TUNING.rejected:
                 return incident
             rejected.append(window)
+
         return None
 
     def _counts(self, series: AttributeSeries) -> _Ints:
@@ -228,22 +234,27 @@ class IncidentSearch:
             explanation = self._of_all(window)
         if explanation.frame.empty:
             return None
+
         first = explanation.frame.iloc[0]
         if not explanation.stands_out and not sure:
             least *= _TUNING.clear
         if not self._beyond_bursts(window, first, least):
             return None
+
         explanation = replace(explanation, stands_out=True)
         condition = first["condition"]
         if not condition:
             return self._over([self._until_now(window)], explanation)
+
         spans = self._episodes(condition)
         if self._is_usual(condition, spans):
             return None
+
         explanation, spans = self._with_episodes(explanation, window, spans)
         incident = self._over(spans, explanation)
         if self._only_wording_changed(incident, spans):
             return None
+
         return incident
 
     def _until_now(self, window: Span) -> Span:
@@ -254,6 +265,7 @@ class IncidentSearch:
         start, stop = window
         if (self.end - stop) * _TUNING.longer < stop - start:
             return start, self.end
+
         return window
 
     def _is_usual(self, condition: Mapping[str, str], spans: list[Span]) -> bool:
@@ -279,6 +291,7 @@ class IncidentSearch:
                 spans, condition, wider.frame["condition"].iloc[0]
             ):
                 return wider, spans
+
         own_episodes = [span for span in spans if _overlaps(span, [window])]
         return explanation, own_episodes[:1] or [window]
 
@@ -299,11 +312,13 @@ class IncidentSearch:
         )
         if workflow is None or not names_response:
             return False
+
         own = self._counted & self.failures.meets({WORKFLOW: workflow})
         within = self._within(spans)
         expected = float((own & ~within).sum()) / self._exposure(spans)
         # the rise of the whole workflow, generously estimated by two standard deviations
         rose = float((own & within).sum()) - expected + 2 * math.sqrt(expected)
+
         return rose < incident.excess / 2
 
     def _of_all(self, window: Span) -> Explanation:
@@ -314,6 +329,7 @@ class IncidentSearch:
         )
         within = self._within([window])
         found = Explanation(frame, 0.0, 0.0, stands_out=True)
+
         return self._recounted(
             found, self.left & within, self.left & ~within, self._exposure([window])
         )
@@ -322,6 +338,7 @@ class IncidentSearch:
         """Return whether an incident is the less dense end of one that was found before."""
         if not earlier.is_near(later):
             return False
+
         # The condition of the end may state less or more; it is the same incident if it
         # also describes the failures of the middle.
         met = int((earlier.rows & self.failures.meets(later.condition)).sum())
@@ -335,6 +352,7 @@ class IncidentSearch:
         first, second = self.failures.meets(one), self.failures.meets(other)
         in_common = (rows & first & second).sum()
         in_either = (rows & (first | second)).sum()
+
         return bool(in_common >= _TUNING.same_failures * in_either)
 
     def _over(self, spans: list[Span], explanation: Explanation) -> Incident:
@@ -352,6 +370,7 @@ class IncidentSearch:
         _, last = episodes[-1]
         outside = self.left & ~within & self.failures.meets(first["condition"])
         expected = float(outside.sum()) / self._exposure(spans)
+
         return Incident(
             explanation, rows, episodes, expected, goes_on=last + idle >= self._now
         )
@@ -370,6 +389,7 @@ class IncidentSearch:
             likely = max(likely, surprise(bursts, usual, exposure, 1.0))
         if likely < least + _TUNING.choice:
             return False
+
         return failures - expected >= _TUNING.least_excess * sizes.mean
 
     def _find_bursts(self) -> Bursts:
@@ -390,6 +410,7 @@ class IncidentSearch:
         for span in spans:
             # Failures are sorted by time, so each span is one slice.
             within[slice(*np.searchsorted(when, span))] = True
+
         return within
 
     def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
@@ -400,6 +421,7 @@ class IncidentSearch:
         found = episodes(values, self._fine_shares().of_series(values), self._spread)
         sizes = [float(values[start:stop].sum()) for start, stop in found]
         large = [size >= _TUNING.minor * max(sizes) for size in sizes]
+
         return [self._fine.span(bins) for bins in compress(found, large)]
 
     def _fine_shares(self) -> ExpectedShares:
@@ -428,6 +450,7 @@ class IncidentSearch:
             when = self.failures.when[rows & self._within([(start, stop + 1)])]
             if when.size:
                 episodes.append(_without_forerunners(when))
+
         # a span excludes the end, and the last failure has to be inside
         spans = [(start, stop + 1) for start, stop in episodes]
         within = self._within(spans)
@@ -438,12 +461,14 @@ class IncidentSearch:
         found = replace(found, window=(times[0][0], times[-1][1]), episodes=times)
         # includes failures that an earlier incident explains, because `Explanation.select` also returns them
         rows = within & self.failures.meets(incident.condition)
+
         return replace(incident, rows=rows, episodes=episodes, explanation=found)
 
     def _first_and_last(self, rows: _Bools, span: Span) -> Span:
         within = self.failures.when[rows & self._within([span])]
         if not len(within):
             return span
+
         return int(within[0]), int(within[-1])
 
     def _take_out(self, incident: Incident) -> None:
@@ -479,4 +504,5 @@ def _overlaps(window: Span, others: list[Span]) -> bool:
         union = max(stop, other_stop) - min(start, other_start)
         if overlap > _TUNING.same_window * union:
             return True
+
     return False

@@ -91,6 +91,7 @@ class TimeBins:
         # if everything is in gaps, the failures that were read are all there is to compare
         if not known.any():
             return np.ones(self.count)
+
         return known
 
     def counted(self, when: _Ints) -> _Floats:
@@ -109,6 +110,7 @@ class TimeBins:
         sums = cumulated(shares)
         edges = [(time - self.origin) / self.step for time in span]
         low, high = np.interp(edges, np.arange(sums.size), sums)
+
         return float(high - low)
 
 
@@ -129,6 +131,7 @@ def history_of(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, 
     # outliers can only be among the first and last `few` failures, so the other pauses show the usual length
     inner = between[few : len(between) - few]
     far = now or 0
+
     if inner.size >= _TUNING.history and inner.sum() >= _DAY:
         far = int(max(_TUNING.apart * inner.max(), inner.sum() // _TUNING.part))
         early, late = (
@@ -138,6 +141,7 @@ def history_of(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, 
             first = int(early[-1]) + 1
         if late.size:
             stop -= few - int(late[0])
+
     last = 0
     if stop:
         last = int(when[stop - 1])

@@ -136,6 +136,7 @@ def incidents_with_rows(
         until = told_until(failures, when_counted(now))
     search = IncidentSearch(read, until, gaps)
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
+
     return [
         (
             {"rank": rank, **record, "share": record["observed"] / total},
@@ -220,6 +221,7 @@ def _explained_spike(
     read = FailureAttributes(failures, doing="explaining a spike")
     search = IncidentSearch(read, until, gaps)
     step(f"comparing {counted(len(read.when), 'failure')}")
+
     if inside is None:
         incidents = search.incidents()
         if incidents:
@@ -227,6 +229,7 @@ def _explained_spike(
         return replace(
             search.explained(search.left, search.left, 1.0), stands_out=False
         )
+
     if usual is None:
         usual = search.start, search.end
     # the baseline may include the window, which then does not count as usual time
@@ -242,6 +245,7 @@ def _explained_spike(
     found = search.explained(
         within, others & ~within & ~search.in_gap, max(usual_time, 1) / inside_time
     )
+
     return replace(found, window=datetimes(inside))
 
 
@@ -252,12 +256,14 @@ def _span(name: str, pair: object) -> Span:
         times = list(pair)
     if len(times) != 2:  # noqa: PLR2004 - from and until
         raise wrong(name, pair, "two times, from when until when")
+
     start, stop = (
         round(parse_time(time, exact=True, name=name).timestamp() * 1e9)
         for time in times
     )
     if start >= stop:
         raise wrong(name, pair, "two times, the earlier one first")
+
     return start, stop
 
 
@@ -265,6 +271,7 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
     """Return the row of an incident."""
     first = incident.first
     about = _about(failures, incident.rows, incident.episodes, incident.expected)
+
     return about | {
         "kind": "rise",
         "condition": dict(first["condition"]),
@@ -284,12 +291,14 @@ def _steady(
     )
     if workflows is None:
         return []
+
     sizes = np.bincount(workflows.codes[left], minlength=len(workflows.categories))
     usual = 0.0
     if (sizes > 0).any():
         usual = float(np.median(sizes[sizes > 0]))
     edges = np.linspace(search.start, search.end, _SLICES + 1).astype(np.int64)
     slices_known = int((time_known(search.gaps, edges) > 0).sum())
+
     records = []
     for code in np.argsort(-sizes, kind="stable"):
         size = int(sizes[code])
@@ -298,15 +307,18 @@ def _steady(
         # sizes are sorted, so all further workflows have too few failures as well
         condition = {WORKFLOW: str(workflows.categories[code])}
         rows = left & (workflows.codes == code)
+
         if signatures is not None:
             most = int(np.bincount(signatures.codes[rows]).argmax())
             condition[SIGNATURE] = str(signatures.categories[most])
             rows &= signatures.codes == most
+
         when = failures.when[rows]
         slices = (when - search.start) * _SLICES // (search.end - search.start)
         between = np.diff(when)
         # a timer makes most pauses equal; random failures have pauses of all lengths
         timed = np.abs(between - np.median(between)) <= np.median(between) / 4
+
         always = len(np.unique(slices)) >= slices_known - 1
         if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
@@ -317,6 +329,7 @@ def _steady(
                 "confidence": 1.0,
             }
             records.append((about | steady | {"alternatives": []}, rows))
+
     return records
 
 

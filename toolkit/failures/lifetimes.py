@@ -178,6 +178,7 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     rows = select(frame, columns, doing=doing, name="frame").count(*columns).to_pylist()
     counts = np.zeros((2, _TUNING.most_retries + 1), dtype=np.int64)
     most, left_out = -1, 0
+
     for row in rows:
         number, count = row[columns[0]], row["count_"]
         if number is not None and 0 <= number <= _TUNING.most_retries:
@@ -185,6 +186,7 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
             counts[0 if number == row["max_retries"] else 1, int(number)] += count
         else:
             left_out += count
+
     return RetriesUsed(
         retries=np.arange(most + 1, dtype=np.int64),
         used_up=counts[0, : most + 1],
@@ -238,6 +240,7 @@ def find_expiring(
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
     table = rows.whole_table(_DOING)
     expiries = _expiries(table, _kept(failures, retention, now), now)
+
     return expiries.sort_values(
         ["expires_at", "dlq_id"], na_position="last", ignore_index=True
     )
@@ -255,6 +258,7 @@ def next_expiring(
     rows = rows.skip_before("failed_at", start)
     soonest = FirstRows((("when_", "ascending"), ("dlq_id", "ascending")), most)
     expiries = _expiries(rows.then(partial(_since, start)).reduce(soonest), kept, now)
+
     return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True)
 
 
@@ -274,6 +278,7 @@ def _with_limit(kept: Retention, now: datetime, table: pa.Table) -> pa.Table:
         np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True)
     )
     at = pa.array(times["expires_at"].where(hours > 0), TIME)
+
     return table.append_column("limit_", pa.array(limits)).append_column("at_", at)
 
 
@@ -304,6 +309,7 @@ def _expiries(table: pa.Table, kept: Retention, now: datetime | None) -> pd.Data
     """Return when each failure expires, in the order of the rows."""
     left = _times_left(table, kept, now)
     basis = np.where(table["fell_back_"], "created_at", "failed_at")
+
     return typed_frame(
         dlq_id=("str", table["dlq_id"].to_pylist()),
         workflow_url=("str", table["workflow_url"].to_pylist()),
@@ -360,6 +366,7 @@ def count_expiring(
         select(failures, [], doing=_DOING, chosen={"by": by})
         columns.append(by)
         keys.append(by)
+
     now = when_counted(now)
     kept = _kept(failures, retention, now)
     rows = select_retained(failures, dict.fromkeys(columns), doing=_DOING)
@@ -367,12 +374,14 @@ def count_expiring(
     table = rows.count(*keys, "limit_", next_=("at_", "min"))
     counts = table.to_pandas()
     names = [*_LIMITS, "later", "unknown"]
+
     if by is None:
         by_limit = counts.set_index("limit_")["count_"]
         return typed_frame(
             when=("str", names),
             count=("Int64", by_limit.reindex(range(len(names)), fill_value=0)),
         )
+
     counts["by_"] = [named(value) for value in table[by].to_pylist()]
     counted = counts.pivot_table(
         index="by_", columns="limit_", values="count_", aggfunc="sum", fill_value=0
@@ -392,6 +401,7 @@ def count_expiring(
         .reset_index()
         .astype({by: "str"})
     )
+
     return made_visible(by_group)
 
 
@@ -454,6 +464,7 @@ def _hours_left(kept: Retention, now: datetime, table: pa.Table) -> pa.Table:
     when = table["when_"].cast(TIME, safe=False).cast(pa.timestamp("us", "UTC"))
     if not kept.is_known:
         return pa.table({"hours_left": pa.nulls(len(when), pa.float64())})
+
     # the differences are whole microseconds
     passed = pc.subtract(when, pa.scalar(now - kept.length, when.type))
     seconds = pc.divide(passed.cast(pa.int64()).cast(pa.float64()), 1e6)
@@ -467,6 +478,7 @@ def _with_quarter(table: pa.Table) -> pa.Table:
     hours = pc.if_else(pc.is_nan(hours), None, hours)
     quarters = pc.floor(pc.divide(hours, _TUNING.quarter))
     quarter = pc.max_element_wise(quarters, -1.0, skip_nulls=False).cast(pa.int64())
+
     return pa.table({"quarter_": quarter, "hours_left": hours})
 
 
@@ -485,6 +497,7 @@ def _bins(rows: SelectedRows, now: datetime) -> ExpiryBins:
     indices = coming.index.to_numpy(dtype=np.int64) // (step // timedelta(minutes=15))
     # sums of whole numbers below 2**53 are exact
     sums = np.bincount(indices, weights=coming["count_"])
+
     return ExpiryBins(
         now=now.astimezone(UTC),
         step=step,

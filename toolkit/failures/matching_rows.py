@@ -114,6 +114,7 @@ def rows_meeting(
     if SIGNATURE in wanted and SIGNATURE not in names:
         ids = pa.array(grouped(source)[1], pa.string())
         rows = opened(rows.table().append_column(SIGNATURE, ids), doing=_SELECTING)
+
     condition_columns = [_columns_of(name, rows.names) for name in wanted]
     needed = dict.fromkeys(chain.from_iterable(condition_columns))
     columns = (
@@ -125,6 +126,7 @@ def rows_meeting(
         if has_span
         else rows.choose(columns)
     )
+
     if isinstance(source, pd.DataFrame):
         is_met = selected.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
         matching: pd.DataFrame = source.loc[is_met.astype(bool)]
@@ -132,9 +134,11 @@ def rows_meeting(
         matching = to_frame(
             selected.then(partial(_meeting, wanted, span)).table().select(names)
         )
+
     if matching.empty:
         for message in _unknown_values(rows, wanted):
             warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
+
     return matching
 
 
@@ -149,12 +153,14 @@ def _checked(condition: object) -> dict[str, str]:
             expected="a dict of attributes and their values, such as {'response_status': '429'}",
             next_step="The frame of an Explanation has conditions.",
         )
+
     wanted = {}
     for name, value in condition.items():
         text = NONE if value is None else str(value) or NONE
         # `labels` means one of the labels, unless the value is the JSON of the column
         attribute = LABEL if name == "labels" and not text.startswith("[") else name
         wanted[attribute] = text
+
     return wanted
 
 
@@ -188,6 +194,7 @@ def _columns_of(name: str, names: Sequence[str]) -> list[str]:
                 what="They have",
             ),
         )
+
     return columns
 
 
@@ -203,6 +210,7 @@ def _marked(condition: Mapping[str, str], span: _Span, table: pa.Table) -> pa.Ta
         is_met &= np.array([value in known.stated for known in values], dtype=bool)[
             codes
         ]
+
     since, until = span
     if since is not None or until is not None:
         when = timestamps(table, "when_")
@@ -212,6 +220,7 @@ def _marked(condition: Mapping[str, str], span: _Span, table: pa.Table) -> pa.Ta
             is_met &= times >= since
         if until is not None:
             is_met &= times <= until
+
     return pa.table({_MET: is_met})
 
 
@@ -239,18 +248,22 @@ def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]
         return [_Value.masked(*(own or [NONE])) for own in labels], codes.astype(
             np.int64
         )
+
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
         return [
             _value(text, redactor) for text in texts.categories
         ], texts.codes.astype(np.int64)
+
     if columns_of_steps(name, table.column_names):
         codes, of_runs = pd.factorize(values_of_runs(table, name))
         return [_Value.masked(*own) for own in of_runs], codes.astype(np.int64)
+
     (column,) = _columns_of(name, table.column_names)
     objects = np.array(table[column].to_pylist(), dtype=object)
     codes, distinct = pd.factorize(objects, use_na_sentinel=False)
     field = name.removeprefix(f"{JSON_FIELDS[column]} ")
+
     return [_member(json, field, redactor) for json in distinct], codes.astype(np.int64)
 
 
@@ -267,6 +280,7 @@ def _member(json: object, field: str, redactor: Redactor) -> _Value:
     members = json_members(json)
     if field not in members:
         return _Value.masked(NONE)
+
     masked = frozenset({masked_member(field, members[field], redactor)})
     return _Value(masked | {members[field]}, masked)
 
@@ -281,7 +295,9 @@ def _unknown_values(rows: SelectedRows, condition: Mapping[str, str]) -> Iterato
             for code in np.unique(codes):
                 stated |= values[code].stated
                 existing |= values[code].shown
+
             if value in stated:
                 break
+
         if existing and value not in stated:
             yield f"None of the failures has {name} = {value!r}. {nearest(value, sorted(existing))}"

@@ -65,6 +65,7 @@ class Occasions:
         times = pa.array(table["at"].fill_null(_NEVER))
         counts = pa.array(np.ones(table.num_rows, dtype=np.int64))
         columns = [*table.select(_KEYS).columns, times, times, counts]
+
         return self._joined(
             pa.table(columns, names=_STATE.names).cast(_STATE).combine_chunks()
         )
@@ -80,6 +81,7 @@ class Occasions:
             count=("count", "sum"), occasions=("value", "size")
         )
         is_offender = (by_value["count"] >= self.least) & (by_value["occasions"] > 1)
+
         return self._together(sums, by_value[is_offender])
 
     def split(self, state: pa.Table, number: int) -> list[pa.Table]:
@@ -94,12 +96,14 @@ class Occasions:
         is_sum = rows["value"].isna()
         sums = rows[is_sum].groupby(["kind", "field"], as_index=False)
         added = sums[["count", "occasions"]].sum()
+
         return self._together(added, rows[~is_sum])
 
     def _joined(self, state: pa.Table) -> pa.Table:
         """Join occasions of a value whose gap is at most the span."""
         if not state.num_rows:
             return state
+
         codes = _codes(state)
         first, last, counts = (
             state[name].to_numpy() for name in ("first", "last", "count")
@@ -116,6 +120,7 @@ class Occasions:
         keys = state.select(_KEYS).take(pa.array(order[starts]))
         columns = [*keys.columns, first[starts], last[ends]]
         columns.append(np.add.reduceat(counts, starts))
+
         return pa.table(columns, schema=_STATE)
 
     def _together(self, sums: pd.DataFrame, offenders: pd.DataFrame) -> pa.Table:
@@ -130,6 +135,7 @@ class Occasions:
             name: pa.array(rows[name], kind, from_pandas=True)
             for name, kind in _RESULT.items()
         }
+
         return pa.table(columns)
 
 
@@ -139,6 +145,7 @@ def _codes(state: pa.Table) -> NDArray[np.int64]:
     for name in _KEYS:
         encoded = state[name].combine_chunks().dictionary_encode()
         codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
+
     return codes
 
 
@@ -156,4 +163,5 @@ def _by_value(merged: pa.Table) -> pd.DataFrame:
         first=("first", "min"),
         last=("last", "max"),
     )
+
     return by_value

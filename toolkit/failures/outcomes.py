@@ -88,6 +88,7 @@ class RetryOutcomes:
         ]
         if not parts:
             return entries
+
         return f"{entries}: {', '.join(parts)}"
 
     def __repr__(self) -> str:
@@ -163,6 +164,7 @@ def find_retry_outcomes(
     names = opened(before, doing=doing, name="before").names
     history = [name for name in LOOKS if name in names]
     rows = select_timed(before, [*columns, *history], doing=doing, name="before")
+
     if is_relation(before):
         # the result has a row per entry, so that it has to fit into memory as well
         if rows.check is not None:
@@ -174,6 +176,7 @@ def find_retry_outcomes(
         computed = _computed(before, tuple(history), facts, doing)
         if computed is not None:
             return computed
+
     table = rows.whole_table(doing)
     frame = pd.DataFrame(
         {name: table[name].to_pylist() for name in columns}, dtype=object
@@ -186,6 +189,7 @@ def find_retry_outcomes(
         presence = _compared(
             presence, frame["dlq_id"], after, start=_loaded_at(before, when), now=now
         )
+
     expires = pd.Series(pd.NaT, index=frame.index, dtype=_TIME)
     kept = _kept(before, retention)
     if kept is not None:
@@ -208,6 +212,7 @@ def find_retry_outcomes(
         left_before=(_TIME, presence["missing"]),
         expires_at=(_TIME, expires),
     )
+
     return RetryOutcomes(result, tallied(result["outcome"]))
 
 
@@ -220,12 +225,14 @@ def retry_facts(
         when_counted(now)  # raises if it is not a time
     names = opened(before, doing=doing, name="before").names
     start = end = None
+
     after_looks: tuple[str, ...] = ()
     if after is not None:
         later = opened(after, doing=doing, name="after").names
         after_looks = tuple(name for name in LOOKS if name in later)
         start = _loaded_at(before, _latest(before, "before", doing))
         end = _end_of_load(after, start, _latest(after, "after", doing), now)
+
     not_gone = STILL_THERE
     if after is None and not any(name in names for name in LOOKS):
         not_gone = UNKNOWN
@@ -251,10 +258,12 @@ def _computed(
     query = outcome_query(before, history, facts, doing=doing)
     if query is None:
         return None
+
     with read_errors_named():
         table = query.table(before)
     if table is None:
         return None
+
     times = {
         name: pd.Series(
             table[name].cast(pa.timestamp("us", "UTC")).to_pandas(), dtype="datetime64[us, UTC]"
@@ -283,6 +292,7 @@ def _presence(table: pa.Table) -> pd.DataFrame:
             presence[column] = pd.Series(
                 pd.NaT, index=range(table.num_rows), dtype=_TIME
             )
+
     return pd.DataFrame(presence)
 
 
@@ -307,6 +317,7 @@ def _compared(
     )
     if looks != [*LOOKS]:
         return presence
+
     # a snapshot knows when an entry left better than two loads do
     stored = (
         _presence(table)
@@ -316,6 +327,7 @@ def _compared(
     stored = stored.drop_duplicates("id").set_index("id")
     has_left = ids.isin(stored.index) & presence["missing"].isna()
     stored = stored.reindex(ids).set_index(ids.index)
+
     return presence.assign(
         seen=presence["seen"].mask(has_left, stored["seen"]),
         missing=presence["missing"].mask(has_left, stored["missing"]),
@@ -326,6 +338,7 @@ def _new_runs(retried: Mapping[str, str] | None) -> dict[Any, str]:
     """Return the run or message that retried each entry, if it is known."""
     if retried is None:
         return {}
+
     runs = mapping("retried", retried)
     return {entry: str(run) for entry, run in runs.items() if not missing(run)}
 
@@ -352,10 +365,12 @@ def _kept(failures: AnyFrame, given: str | timedelta | None) -> timedelta | None
     """Return how long the queue keeps entries, if that was stated and no entry contradicts it."""
     if given is not None:
         return stated_retention(given, None)
+
     receipt = receipt_of(failures)
     stated = stated_retention(None, None if receipt is None else receipt.retention)
     if stated is None or not retention_of(failures, stated).is_known:
         return None
+
     return stated
 
 
@@ -366,6 +381,7 @@ def _loaded_at(frame: AnyFrame, when: _Times) -> pd.Timestamp:
         ended_at = pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
         if pd.notna(ended_at):
             return pd.Timestamp(ended_at)
+
     return pd.Timestamp(when.max())
 
 
@@ -396,6 +412,7 @@ def _ended(
                 ended[message] = SUCCEEDED
             elif exhausted:
                 ended[message] = FAILED_AGAIN
+
     if runs is not None:
         rows = (
             select(runs, ["workflow_run_id", "state"], doing=doing, name="runs")
@@ -404,6 +421,7 @@ def _ended(
         )
         pairs = zip(rows["workflow_run_id"], rows["state"], strict=True)
         ended |= {run: OUTCOME_OF_STATE.get(state, RETRIED) for run, state in pairs}
+
     return ended
 
 
@@ -419,6 +437,7 @@ def _starts(runs: AnyFrame | None, doing: str) -> _Starts | None:
     """Return the start times of the run log; None if it is not given or empty."""
     if runs is None:
         return None
+
     table = select(
         runs, ["workflow_url", "created_at"], doing=doing, name="runs"
     ).table()
@@ -431,6 +450,7 @@ def _starts(runs: AnyFrame | None, doing: str) -> _Starts | None:
     frame = frame.dropna()
     if frame.empty:
         return None
+
     frame = frame.assign(at=_nanoseconds(frame["at"])).sort_values("at")
     by_workflow = {str(url): at.to_numpy() for url, at in frame.groupby("url")["at"]}
     return _Starts(frame["at"].to_numpy(), by_workflow)
@@ -454,6 +474,7 @@ def _without_retry(
         (expires <= seen) | (expires - seen <= SEEN_LATE)
     )
     left_early = missed.notna() & (expires > missed)
+
     if retried is not None:  # all retries are known
         had_no_run = pd.Series(data=True, index=frame.index)
     elif starts is None:
@@ -462,6 +483,7 @@ def _without_retry(
         had_no_run = _had_no_run(
             frame, _nanoseconds(seen), _nanoseconds(missed), starts
         )
+
     outcomes = pd.Series(UNKNOWN, index=frame.index, dtype=object)
     return outcomes.mask(left_early & had_no_run, DELETED).mask(is_expired, EXPIRED)
 
@@ -480,4 +502,5 @@ def _had_no_run(
             times, seen[rows], "right"
         )
         had_no_run.iloc[rows] &= runs == 0
+
     return had_no_run

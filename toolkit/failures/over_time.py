@@ -75,6 +75,7 @@ class FailureTrend(Counted):
         """Return the end of each bin, UTC. A day has 23 or 25 hours if clocks are changed."""
         if not len(self.starts):
             return self.starts
+
         # Add whole days to local times, because the day of a clock change has 23 or 25 hours.
         local = self.starts[-1:].tz_convert(self.tz).tz_localize(None) + self.step
         last = (
@@ -108,6 +109,7 @@ class FailureTrend(Counted):
         known = np.flatnonzero(~self.in_gap)
         changes = change_points(self.counts.sum(axis=0)[known])
         bins = known[changes["at"].to_numpy(dtype=np.int64)].astype(np.int64)
+
         return changes.assign(at=bins, start=self.starts[bins])
 
     @property
@@ -115,6 +117,7 @@ class FailureTrend(Counted):
         """Return failures per run, shape (groups, bins), NaN in bins without runs; None if not known."""
         if self.runs is None:
             return None
+
         return np.asarray(
             self.counts / np.where(self.runs > 0, self.runs, np.nan), dtype=np.float64
         )
@@ -150,6 +153,7 @@ class FailureTrend(Counted):
         for first, end in pairwise([0, *self.changes["at"].astype(int), len(counts)]):
             if not self.in_gap[first:end].all():
                 levels[first:end] = np.nanmean(counts[first:end])
+
         return levels
 
     def _marker_names(self) -> list[str | None]:
@@ -161,6 +165,7 @@ class FailureTrend(Counted):
             )
             if position >= 0 and when < self.ends[position]:
                 names[position].append(name)
+
         return [", ".join(names_of_bin) or None for names_of_bin in names]
 
     def to_frame(self) -> pd.DataFrame:
@@ -342,6 +347,7 @@ def _marked(
     """
     if not len(starts):
         return []
+
     recent = bins >= len(starts) - max(DAY_MS // width, 1)
     chosen = [recent, bins == int(totals.argmax())]
     changes = change_points(totals)
@@ -357,6 +363,7 @@ def _marked(
     first_bins = sorted({*upwards, *bin_numbers(within, starts).tolist()})
     # the bar of the change and the next one: later ones may belong to another change
     chosen += [(bins >= first) & (bins <= first + 1) for first in reversed(first_bins)]
+
     return chosen[:_MOST_MARKED]
 
 
@@ -374,6 +381,7 @@ def by_minute(
     counted = rows.then(with_minute).count("minute_", "fell_back_", *keys)
     dated = counted["minute_"].is_valid().to_numpy()
     minutes = counted["minute_"].drop_null().to_numpy() * MINUTE
+
     return counted, counted["count_"].to_numpy(), dated, minutes
 
 
@@ -391,6 +399,7 @@ def _started(
     )
     if not len(starts):
         return starts
+
     bins = bin_numbers(when[(when >= starts[0]) & (when < starts[-1] + width)], starts)
     return np.bincount(bins, minlength=len(starts)).astype(np.int64)
 
@@ -418,6 +427,7 @@ def usual_counts(
             earlier = np.sort(counts[same_hour][known[same_hour]][-_MOST:])
             if len(earlier) >= _FEWEST:
                 usual[number] = earlier[(len(earlier) - 1) // 2]
+
     return usual
 
 
@@ -434,11 +444,13 @@ def read_markers(
         return ()
     if isinstance(markers, str | bytes) or not isinstance(markers, Iterable):
         raise wrong("markers", markers, _MARKERS_EXPECTED)
+
     pairs: list[Any] = list(markers)
     if isinstance(markers, Mapping | pd.Series):
         pairs = [(when, name) for name, when in markers.items()]
     if len(pairs) > _MARKERS:
         raise wrong("markers", markers, f"at most {_MARKERS} markers")
+
     clean = Redactor().text
     return tuple(sorted(_marker(pair, now, clean) for pair in pairs))
 
@@ -452,6 +464,7 @@ def _marker(
         parts = list(pair)
     if len(parts) != 2:  # noqa: PLR2004 - a pair
         raise wrong("markers", pair, _MARKERS_EXPECTED)
+
     time, name = parts
     try:
         when = parse_time(time, now=now, name="markers")
@@ -459,4 +472,5 @@ def _marker(
         raise
     except (TypeError, ValueError, OverflowError):
         raise wrong("markers", time, _MARKERS_EXPECTED) from None
+
     return when, clean(text("markers", name, empty=False))

@@ -99,6 +99,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     if "dlq_id" in rows.names and not rows.has_unique_ids:
         ids = select(rows, ["dlq_id"], doing=doing)
         requests.append((ids, DistinctValues("dlq_id")))
+
     totals, runs, by_workflow, still_there, *found_ids = reduce_together(requests)
     row = totals.to_pylist()[0]
     retained_count = still_there["count_"][0].as_py()
@@ -110,6 +111,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     if len(workflows):
         worst_workflow = workflows["workflow_url"][0].as_py()
         worst_count = workflows["count_"][0].as_py()
+
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
@@ -203,6 +205,7 @@ def recent_failures(
         recent=("Int64", table["recent"].to_pylist()),
         before=("Int64", table["before"].to_pylist()),
     )
+
     if not data_age.is_current:
         unknown = by_workflow.assign(
             recent=_unknown(by_workflow), before=_unknown(by_workflow)
@@ -216,6 +219,7 @@ def recent_failures(
             workflows_before=None,
             by_workflow=unknown,
         )
+
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
         span=length,
@@ -240,6 +244,7 @@ def _with_spans(end: datetime, span: timedelta, table: pa.Table) -> pa.Table:
         first = pc.greater(when, pa.scalar(last - span, when.type))
         within = pc.and_(first, pc.less_equal(when, pa.scalar(last, when.type)))
         table = table.append_column(name, pc.fill_null(within, False).cast(pa.int64()))
+
     return table
 
 
@@ -309,6 +314,7 @@ def _some(ids: tuple[str, ...]) -> str:
     """Return the number of ids with the first few, for example "12 (a, b, c, …)"."""
     if not ids:
         return "0"
+
     shown = list(map(visible, ids[:_FEW]))
     if len(ids) > _FEW:
         shown.append("…")
@@ -357,6 +363,7 @@ def new_and_gone(before: AnyFrame, after: AnyFrame) -> NewAndGone:
         - set(earlier["workflow_url"].to_pylist())
         - {None}
     )
+
     return NewAndGone(
         new=tuple(dlq_id for _, dlq_id in by_age if dlq_id not in known),
         gone=tuple(sorted(_queue(before) - _queue(after))),
@@ -443,6 +450,7 @@ def summarize(frame: AnyFrame) -> FrameSummary:
     frame = scanned(frame, doing=doing, name="frame")
     names = opened(frame, doing=doing, name="frame").names
     receipt, gone = receipt_of(frame), 0
+
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         overview = failure_overview(frame)
         what, rows, gone, lines = (
@@ -472,9 +480,11 @@ def summarize(frame: AnyFrame) -> FrameSummary:
         what = receipt.what if receipt else "rows"
         rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
+
     if receipt is not None and receipt.syncs is not None:
         lines += facts_of_age(freshness_of(frame)).items()
     lines.append(("complete", completeness(receipt, rows - gone)))
+
     return FrameSummary(
         what=what,
         rows=rows,
@@ -487,15 +497,18 @@ def completeness(receipt: Receipt | None, rows: int) -> str:
     """Return whether a load was complete, or the part of the load that a frame with some rows has."""
     if receipt is None:
         return "not known: the frame has no receipt"
+
     part = f"{replace(receipt, frame_rows=rows).part} of the load"
     is_whole = receipt.rows == rows
     if receipt.complete and is_whole:
         return "yes"
     if receipt.complete:
         return f"{part}, which was complete"
+
     reasons = "; ".join(receipt.reasons) or "it did not end"
     if is_whole:
         return f"no: {reasons}"
+
     return f"{part}, which was not complete: {reasons}"
 
 
@@ -504,10 +517,12 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
     if overview.workflows:  # plain messages belong to no workflow
         rows += f" in {counted(overview.workflows, 'workflow')}"
     lines = [("rows", rows)]
+
     if overview.first_at and overview.last_at:
         start, last = span_of_times(overview.first_at, overview.last_at)
         first = time_text(overview.first_at)
         lines.append(("time", first if first == last else f"{start} to {last}"))
+
     if overview.fell_back:
         lines.append(
             (
@@ -515,14 +530,17 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
                 f"created_at in {overview.fell_back:,} rows without a failure time",
             )
         )
+
     if overview.gone:
         lines.append(
             ("gone", f"{overview.gone:,} have left the queue since they were stored")
         )
+
     if overview.repeated:
         rows = "row repeats" if overview.repeated == 1 else "rows repeat"
         advice = f'{overview.repeated:,} {rows} a dlq_id: drop_duplicates("dlq_id") counts each entry once'
         lines.append(("repeated", advice))
+
     return lines
 
 
@@ -553,4 +571,5 @@ def _hits(frame: AnyFrame) -> _Summed:
     if table["score"].null_count < table.num_rows:
         span = pc.min_max(table["score"]).as_py()
         lines.append(("scores", f"{span['min']:.3g} to {span['max']:.3g}"))
+
     return table.num_rows, lines

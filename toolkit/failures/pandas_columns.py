@@ -26,6 +26,7 @@ def _kinds() -> dict[str, str]:
             kinds[field.name] = "texts"
         elif not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type)):
             kinds[field.name] = "numbers"
+
     return kinds
 
 
@@ -49,6 +50,7 @@ def pandas_schema(frame: pd.DataFrame) -> pa.Schema:
         if dtype not in types:
             types[dtype] = _arrow_or_error(name, frame.iloc[:0, place]).type
         fields.append(pa.field(str(name), types[dtype]))
+
     return pa.schema(fields)
 
 
@@ -75,6 +77,7 @@ def _arrow(column: pd.Series[Any]) -> pa.Array:
         types = set(map(type, column.dropna()))
         if len(types) > 1:
             raise TypeError("dates and times")
+
     return array
 
 
@@ -83,8 +86,10 @@ def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
     dtype: Any = column.dtype
     if isinstance(dtype, pd.SparseDtype):
         return column.astype(dtype.subtype)
+
     if isinstance(dtype, pd.CategoricalDtype):
         dtype = dtype.categories.dtype
     if isinstance(dtype, pd.IntervalDtype | pd.PeriodDtype):
         return column.astype("str")
+
     return column

@@ -105,11 +105,13 @@ class FirstRows:
         """Return the first rows of a batch."""
         if not self.keys:
             return table.sort_by([*self.order]).slice(0, self.most)
+
         ordered = table.sort_by(
             [*((key, "ascending") for key in self.keys), *self.order]
         )
         keys = ordered.select(self.keys).to_pandas()
         rank = keys.groupby([*self.keys], dropna=False).cumcount().to_numpy()
+
         return ordered.filter(pa.array(rank < self.most))
 
     def merge(self, parts: Sequence[pa.Table]) -> pa.Table:

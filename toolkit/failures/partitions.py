@@ -80,6 +80,7 @@ def reduced(frame: Any, names: Sequence[str], works: Sequence[Work]) -> list[pa.
         _merged(dask, work.wanted, [part[position] for part in parts])
         for position, work in enumerate(works)
     ]
+
     return [unpacked(result) for result in dask.compute(*results)]
 
 
@@ -88,6 +89,7 @@ def _delayed(frame: Any, names: Sequence[str], read: Callable[..., Any]) -> list
     dask: Any = import_module("dask")
     snapshots.check_versions()
     task = dask.delayed(read, pure=False, traverse=False)
+
     return [task(part) for part in frame[list(names)].to_delayed()]
 
 
@@ -96,6 +98,7 @@ def _merged(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
     result = dask.delayed(partial(_result, wanted), pure=False)
     if not isinstance(wanted, DividedResult):
         return result(_tree(dask, wanted, parts))
+
     buckets = min(-(-len(parts) // _TUNING.fan_in), _TUNING.most_buckets)
     split = dask.delayed(partial(_split, wanted, buckets), pure=False, nout=buckets)
     divided = [split(part) for part in parts]
@@ -103,6 +106,7 @@ def _merged(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
         result(_tree(dask, wanted, [part[bucket] for part in divided]))
         for bucket in range(buckets)
     ]
+
     return dask.delayed(partial(_total, wanted), pure=False)(counts)
 
 

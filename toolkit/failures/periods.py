@@ -47,6 +47,7 @@ def begins_of_bursts(times: NDArray[np.int64]) -> list[int]:
     """
     if times.size < TUNING.fewest:
         return [int(time) for time in times]
+
     gaps = np.diff(times)
     begins = np.flatnonzero(2 * gaps >= gaps.max()) + 1
     return [int(time) for time in times[np.append(0, begins)]]
@@ -62,6 +63,7 @@ def period_in_words(begins: Sequence[int]) -> str | None:
     """
     if len(begins) < TUNING.fewest:
         return None
+
     times = np.asarray(begins, dtype=np.float64)
     for period in (_HOUR, _DAY, _WEEK):
         # For the example at the beginning and a period of a day, the numbers are 0, 1, 3 and 4. Four of five
@@ -70,6 +72,7 @@ def period_in_words(begins: Sequence[int]) -> str | None:
         # compared with the median, as the first episode can be the one that is late
         offsets = times - times[0] - numbers * period
         late = np.abs(offsets - np.median(offsets))
+
         enough = len(np.unique(numbers)) >= TUNING.missing * (numbers[-1] + 1)
         if (
             enough
@@ -77,6 +80,7 @@ def period_in_words(begins: Sequence[int]) -> str | None:
             and late.max() <= TUNING.early * period
         ):
             return _words(times[0] + float(np.median(offsets)), period)
+
     return None
 
 
@@ -84,5 +88,6 @@ def _words(begin: float, period: int) -> str:
     when = datetime.fromtimestamp(begin / 1e9, UTC)
     if period == _HOUR:
         return f"every hour at minute {when.minute}"
+
     day = "day" if period == _DAY else f"{when:%A}"
     return f"every {day} at {when:%H:%M}"

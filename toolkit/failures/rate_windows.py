@@ -82,6 +82,7 @@ def spreads(counts: Ints, expected: ExpectedShares) -> Floats:
     )
     own = dispersions(counts[:, seen].astype(np.float64), shares[:, seen] * seen.sum())
     usual = float(np.median(own)) if own.size else 1.0
+
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
 
@@ -112,6 +113,7 @@ def strongest(
         cumulated(expected.wave),
         cumulated(of_all_failures),
     )
+
     rises: list[tuple[float, int, int, int]] = []
     for length in _lengths(size):
         step = max(1, length // _STARTS)
@@ -143,6 +145,7 @@ def strongest(
             np.minimum(own_rate - one_rate, _SHARE * (own_rate - rate_of_all))
             / spread[series]
         )
+
         order = np.lexsort((place, -score, series))
         for first in order[np.unique(series[order], return_index=True)[1]]:
             if score[first] >= least:
@@ -150,6 +153,7 @@ def strongest(
                 rises.append(
                     (-float(score[first]), int(series[first]), start, start + length)
                 )
+
     return [(start, stop) for _, _, start, stop in sorted(rises)]
 
 
@@ -181,6 +185,7 @@ def gain(inside: Floats | Ints, events: Floats | Ints, share: Floats | float) ->
         two = np.where(
             outside > 0, outside * np.log(outside / (events * (1 - share))), 0.0
         )
+
     return np.where(inside > events * share, inner + two, 0.0)
 
 
@@ -188,6 +193,7 @@ def episodes(values: Floats, share: Floats, spread: float) -> list[Bins]:
     """Return all windows with a high rate of one series, in order. Windows with a short gap are joined."""
     values, share = values.copy(), share / share.sum()
     least = least_surprise(1, values.size)
+
     spans: list[Bins] = []
     while len(spans) < _EPISODES and values.any() and share.sum() > 0:
         span, score = _best(values, share / share.sum())
@@ -197,6 +203,7 @@ def episodes(values: Floats, share: Floats, spread: float) -> list[Bins]:
         # Both are taken out, so that the next search compares the rest of
         # the failures with the rest of the time.
         values[slice(*span)], share[slice(*span)] = 0, 0
+
     return _joined(sorted(spans))
 
 
@@ -215,12 +222,14 @@ def _best(values: Floats, share: Floats) -> tuple[Bins, float]:
             gain(inside, sums[-1], _clipped(usual)),
             0.0,
         )
+
         place = int(score.argmax())
         if score[place] > best:
             best, span = (
                 float(score[place]),
                 (int(starts[place]), int(starts[place]) + length),
             )
+
     return _sharpened(sums, parts, *span), best
 
 
@@ -232,12 +241,14 @@ def unlike_any(total: Floats, expected: ExpectedShares, least: float) -> Bins | 
     starts = np.arange(total.size - length + 1)
     apart = starts[(starts + length <= span[0]) | (starts >= span[1])]
     inside = sums[span[1]] - sums[span[0]]
+
     if apart.size:
         most = (sums[apart + length] - sums[apart]).max()
     else:  # the window is more than half of the history: use the rate of the rest
         known = np.count_nonzero(expected.has_data)
         length = int(np.count_nonzero(expected.has_data[slice(*span)]))
         most = (sums[-1] - inside) * length / max(known - length, 1)
+
     enough = score >= least and span[0] > 0 and inside >= _UNLIKE * most
     return span if enough else None
 
@@ -259,9 +270,11 @@ def _sharpened(sums: Floats, parts: Floats, start: int, stop: int) -> Bins:
         if (start, stop) == (low[best], high[best]):
             break
         start, stop = int(low[best]), int(high[best])
+
     full = np.flatnonzero(np.diff(sums[start : stop + 1]))
     if not full.size:
         return start, stop
+
     return start + int(full[0]), start + int(full[-1]) + 1
 
 
@@ -274,6 +287,7 @@ def _joined(spans: list[Bins]) -> list[Bins]:
             joined[-1] = (before_start, stop)
         else:
             joined.append((start, stop))
+
     return joined
 
 
@@ -287,6 +301,7 @@ def surprise(observed: int, usual: float, exposure: float, mean: float) -> float
     ratio = (usual + observed + 1) / ((observed + 1) * (1 + exposure))
     if observed <= 0 or ratio >= 1:
         return 0.0
+
     number = np.arange(1, observed + 1)  # of bursts
     factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
     # of the negative binomial distribution
@@ -294,12 +309,14 @@ def surprise(observed: int, usual: float, exposure: float, mean: float) -> float
     bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
     # chance that this number of bursts is enough
     enough = np.where(number == observed, 0.0, -np.inf)
+
     if mean > 1:
         ended = number - 1
         goes_on = observed - number
         chances = factorials[observed - 1] - factorials[ended] - factorials[goes_on]
         chances += goes_on * np.log1p(-1 / mean) - ended * np.log(mean)
         enough = np.logaddexp.accumulate(chances)
+
     more = bursts[-1] + np.log(ratio) - np.log1p(-ratio)
     return max(0.0, -float(np.logaddexp.reduce(np.append(bursts + enough, more))))
 
@@ -313,13 +330,16 @@ def forerunners(when: Ints) -> int:
     before = np.arange(1, len(when))
     stop = 2 * when[1:] - when[0]
     after = np.searchsorted(when, stop) - before
+
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = after * np.log(2 * after / (before + after)) + before * np.log(
             2 * before / (before + after)
         )
+
     gain[(after < _SHARP * before) | (stop > when[-1])] = 0
     if not gain.size:
         return 0
+
     best = int(gain.argmax())
     is_sharp = gain[best] >= np.log(len(when)) + MARGIN
     return best + 1 if is_sharp else 0

@@ -55,6 +55,7 @@ def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
     for row, is_candidate in enumerate(is_refused):
         if is_candidate:
             is_refused[row] = _asks_not_to_retry(texts[row].as_py())
+
     return is_refused
 
 
@@ -84,6 +85,7 @@ def refusal_in_body(details: Details) -> str | None:
         return details.retry_marker.shown if details.retry_marker.is_refused else None
     if not details.may_refuse:
         return None
+
     return next(filter(_REFUSING_TYPE.fullmatch, _error_types(details.document)), None)
 
 

@@ -60,13 +60,16 @@ def remembered(
     """Return the stored groups that may be similar to one of these, and warnings about the namespace."""
     ids: dict[str, None] = {}
     queries = text_queries(texts, embed, top_k=_CANDIDATES, namespace=namespace)
+
     mistakes: list[str] = []
     for start in range(0, len(queries), _BATCH):
         hits, found = run_queries(service, queries[start : start + _BATCH])
         mistakes = mistakes or found
         ids |= dict.fromkeys(hits["id"])
+
     if not ids:
         return [], mistakes
+
     # the same group, even if twenty others are nearer
     ids |= dict.fromkeys(groups)
     stored = fetch_vectors(service, [*ids], namespace=namespace, include_vectors=False)
@@ -76,6 +79,7 @@ def remembered(
     rows = [
         _row(name, values, data, service.redactor) for name, values, data in columns
     ]
+
     return [row for row in rows if row is not None], mistakes
 
 
@@ -83,10 +87,12 @@ def _row(name: str, values: Any, data: Any, redactor: Redactor) -> Remembered | 
     """Return a stored group; None if it is no row of `index_failures`."""
     if not isinstance(values, Mapping) or not isinstance(data, str):
         return None
+
     first, last = time_of(values, "first_at"), time_of(values, "last_at")
     count = values.get("count")
     if first is None or last is None or not isinstance(count, int):
         return None
+
     return Remembered(
         group=name,
         title=visible(redactor.text(str(values.get("title", "")))),
@@ -103,6 +109,7 @@ def time_of(values: Mapping[Any, Any], name: str) -> pd.Timestamp | None:
     time = values.get(name)
     if not isinstance(time, str):
         return None
+
     parsed = pd.to_datetime(time, utc=True, errors="coerce", format="ISO8601")
     return None if pd.isna(parsed) else parsed.as_unit("ms")
 
@@ -134,5 +141,6 @@ def earlier_rows(
             "outcome": known.outcome,
         }
         rows.append((not is_same, row))
+
     rows.sort(key=itemgetter(0))
     return [row | {"rank": rank} for rank, (_, row) in enumerate(rows, 1)]

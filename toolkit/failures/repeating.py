@@ -153,6 +153,7 @@ def repeat_offenders(
         )
         for kind, value in zip(kinds, offenders["value"], strict=True)
     ]
+
     return typed_frame(
         kind=("str", kinds),
         value=("str", shown),
@@ -188,6 +189,7 @@ def _values(table: pa.Table) -> pa.Table:
     for kind, column in values.items():
         present = column[column.notna() & (column != "")]
         parts.append(_part(kind, "", present, times.loc[present.index]))
+
     positions, fields, named = _entities(table["body"].to_pylist())
     parts.append(_part("entity", fields, named, times.iloc[positions]))
     return pa.concat_tables(parts)
@@ -221,6 +223,7 @@ def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]
         for entity in known[body]:
             entities.append(entity)
             rows.append(row)
+
     return (
         rows,
         [name for name, _ in entities],
@@ -234,6 +237,7 @@ def _fields(body: str) -> Iterator[tuple[str, str]]:
         members: dict[str, Any] = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return
+
     inner = [value for value in members.values() if isinstance(value, dict)]
     for name, value in chain.from_iterable(own.items() for own in (members, *inner)):
         if _ENTITY.search(name) and _is_entity(value):
@@ -328,6 +332,7 @@ def failure_functions(
         "count": "Int64",
         **dict.fromkeys(_FUNCTION, "Int64"),
     }
+
     return ordered[list(types)].astype(types)
 
 
@@ -338,4 +343,5 @@ def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
     late = pc.fill_null(
         pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False
     )
+
     return table.append_column("is_set", is_set).append_column("late", late)

@@ -97,6 +97,7 @@ def retention_of(
     )
     if times["first"] is None:
         return Retention(length=length, oldest=timedelta())
+
     # The age of the oldest entry is measured at the end of the data, so that the
     # age of a snapshot does not count.
     first, last = (
@@ -123,4 +124,5 @@ def with_gaps(
         or stated_retention(stated, receipt.retention) is None
     ):
         return failures
+
     return with_receipt(failures, receipt.for_retention(kept.length))

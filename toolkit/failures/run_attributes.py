@@ -46,6 +46,7 @@ def columns_of_steps(attribute: str, names: Collection[str]) -> list[str]:
     is_of_steps = attribute == STEP or attribute.startswith((f"{PAYLOAD} ", _OUTPUT))
     if is_of_steps and has_steps(names):
         return list(_RUN_LOG)
+
     return []
 
 
@@ -58,11 +59,13 @@ def steps_and_outputs(
     steps_of_run = np.empty(len(steps.names), dtype=object)
     steps_of_run[:] = steps.names
     frequent = sorted(steps.outputs.items(), key=lambda item: -len(item[1]))
+
     fields: dict[str, pd.Categorical] = {}
     for prefix, of_run in frequent[:_STEPS]:
         outputs = [of_run.get(run) for run in range(len(steps.names))]
         column = pa.chunked_array([pa.array(outputs, pa.string())])
         fields |= dict(json_fields(column, prefix, redactor))
+
     return steps_of_run, fields
 
 
@@ -72,6 +75,7 @@ def values_of_runs(table: pa.Table, attribute: str) -> pd.Series:
     steps = _steps_of([table], redactor)
     if attribute == STEP:
         return pd.Series(steps.names, dtype=object)
+
     values: list[tuple[str, ...]] = [() for _ in steps.names]
     for prefix, of_run in steps.outputs.items():
         field = attribute.removeprefix(f"{prefix} ")
@@ -81,6 +85,7 @@ def values_of_runs(table: pa.Table, attribute: str) -> pd.Series:
             members = json_members(output)
             if field in members:
                 values[run] += (masked_member(field, members[field], redactor),)
+
     return pd.Series(values, dtype=object)
 
 
@@ -102,16 +107,20 @@ def _steps_of(tables: Sequence[pa.Table], redactor: Redactor) -> _Steps:
     steps = explode_steps(rows.astype("str").reset_index(drop=True))
     names: list[dict[str, None]] = [{} for _ in range(len(rows))]
     outputs: dict[str, dict[int, str]] = defaultdict(dict)
+
     listed = steps[["workflow_run_id", "step_name", "step_type", "output"]]
     for row, name, kind, output in listed.astype(object).itertuples(index=False):
         if not isinstance(name, str):
             continue
         run = int(row)
         prefix = PAYLOAD
+
         if kind != _INITIAL:
             step = redactor.text(name)
             names[run][step] = None
             prefix = f"{_OUTPUT}{step}"
+
         if isinstance(output, str):
             outputs[prefix][run] = output
+
     return _Steps([tuple(own) for own in names], outputs)

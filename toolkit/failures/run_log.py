@@ -86,6 +86,7 @@ class RunSummary(Plotted):
             caption += (
                 f" {len(self.frame) - _TUNING.shown:,} more workflows are in .frame."
             )
+
         return frame_table(caption, self._shown())
 
     def _shown(self) -> pd.DataFrame:
@@ -198,6 +199,7 @@ def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, time
         failure_rate=counts["failed"].astype("float64") / ended
     ).reset_index()
     types = {"workflow_url": "str", "start": "datetime64[ms, UTC]"}
+
     return table.astype(types), timedelta(milliseconds=width)
 
 
@@ -208,6 +210,7 @@ def _read(runs: AnyFrame) -> pd.DataFrame:
         rows[name] = pd.to_datetime(rows[name], utc=True)
     rows["workflow_url"] = rows["workflow_url"].astype("str").fillna("(no workflow)")
     rows["outcome"] = rows["state"].map(_OUTCOMES).fillna("running")
+
     return pd.DataFrame(rows)
 
 
@@ -218,6 +221,7 @@ def _counts(rows: pd.DataFrame, keys: list[pd.Series]) -> pd.DataFrame:
     )
     counts = outcomes.groupby(keys, sort=True).sum()
     counts.insert(0, "runs", counts.sum(axis=1))
+
     return counts.astype("Int64")
 
 
@@ -230,16 +234,19 @@ def _summed(rows: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
     took = (rows["completed_at"] - rows["created_at"]).dt.total_seconds()
     took = took.where((rows["outcome"] == "succeeded") & (took >= 0))
     table = counts.assign(success_rate=counts["succeeded"].astype("float64") / ended)
+
     for name, share in _QUANTILES.items():
         table[name] = (
             took.groupby(key).quantile(share).reindex(table.index).astype("float64")
         )
+
     return table.reset_index().astype({"workflow_url": "str"})
 
 
 def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
     if rows.empty:
         return "No runs."
+
     runs = f"{counted(len(rows), 'run')} of {counted(len(frame), 'workflow')}"
     first, last = rows["created_at"].min(), rows["created_at"].max()
     if pd.notna(first):
@@ -247,6 +254,7 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
     rate = total["success_rate"]
     if pd.isna(rate):
         return f"{runs}: none has ended yet."
+
     outcomes = [f"{int(total['failed']):,} failed"]
     outcomes += [
         f"{int(total[name]):,} {name}"
@@ -257,11 +265,13 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
         f"{runs}: {percent(rate)} of those that ended succeeded ({', '.join(outcomes)})."
     ]
     sentences += _lowest_rate(frame)
+
     if pd.notna(total["median"]):
         half, most = elapsed(total["median"]), elapsed(total["p90"])
         sentences.append(
             f"Half of the successful runs took at most {half}, nine in ten at most {most}."
         )
+
     return " ".join(sentences)
 
 
@@ -270,11 +280,13 @@ def _lowest_rate(frame: pd.DataFrame) -> list[str]:
     known = frame[frame["succeeded"] + frame["failed"] >= _TUNING.least_runs]
     if len(frame) <= 1 or known.empty:
         return []
+
     worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
     url, ended = (
         _masked(worst["workflow_url"]),
         int(worst["succeeded"] + worst["failed"]),
     )
+
     return [
         f"The lowest rate is that of {url}: {percent(worst['success_rate'])} of {ended:,}."
     ]
@@ -321,6 +333,7 @@ def run_deliveries(
     rows = rows[rows["workflow_run_id"] == own].sort_values("time", kind="stable")
     step_names = _step_names(steps)
     begin, latest = rows["time"].min(), rows["time"].max()
+
     deliveries, tried = [], []
     for position, (message, own_rows) in enumerate(
         rows.groupby("message_id", sort=False)
@@ -339,9 +352,11 @@ def run_deliveries(
         deliveries.append(
             (message, name, seconds.min(), end, outcome, len(failed_attempts))
         )
+
     columns = ["message_id", "name", "start", "end", "outcome", "retries"]
     first = begin.to_pydatetime() if len(rows) else None
     frame = pd.DataFrame(deliveries, columns=columns)
+
     return RunDeliveries(run_id=own, begin=first, frame=frame, tried=tried)
 
 
@@ -356,6 +371,7 @@ def _chosen_run(run_id: str | None, runs: list[str]) -> str:
         if run_id in runs:
             return run_id
         got = f"{run_id!r}"[:80]
+
     raise InputError(
         "reading run_id",
         got=got,
@@ -375,6 +391,7 @@ def _step_names(steps: AnyFrame | None) -> dict[str, str]:
     """Return a name for each message: the step that it reported, and the step that ran next."""
     if steps is None:
         return {}
+
     names = ["message_id", "step_name", "workflow_run_id", "position"]
     rows = (
         select(steps, names, doing=_DELIVERIES, name="steps")
@@ -388,4 +405,5 @@ def _step_names(steps: AnyFrame | None) -> dict[str, str]:
         rows.groupby("workflow_run_id", dropna=False)["step_name"].shift(-1).fillna("")
     )
     step_names = rows["step_name"] + " → " + after
+
     return dict(zip(rows["message_id"], step_names.str.strip(), strict=True))

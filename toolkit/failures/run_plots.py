@@ -92,11 +92,13 @@ def plot_run_timeline(
         longest = float(run.frame["end"].max())
         unit, size = _unit_for(longest)
         positions = np.arange(len(rows)) + 0.24
+
         for outcome, group in rows.groupby("outcome", sort=False):
             axes.barh(
                 positions[group.index], (group["end"] - group["start"]) / size, left=group["start"] / size,
                 height=0.42, **colours.bar(_SIGNS[str(outcome)]),
             )  # fmt: skip
+
         handles: list[Any] = list(axes.containers)
         labels = list(dict.fromkeys(rows["outcome"]))
         tried = [
@@ -110,6 +112,7 @@ def plot_run_timeline(
         if tried:
             handles.append(crosses)
             labels.append("attempt that was repeated")
+
         notes = [_delivery_note(row) for row in rows.to_dict("records")]
         row_names.name_bars(
             axes, [mask(str(name)) for name in rows["name"]], colours, notes
@@ -139,6 +142,7 @@ def _delivery_note(row: dict[Hashable, Any]) -> str:
     duration = elapsed(row["end"] - row["start"])
     if not row["retries"]:
         return duration
+
     retries = counted(row["retries"], "retry").replace("retrys", "retries")
     return f"{duration}, {retries}"
 
@@ -200,6 +204,7 @@ def plot_success_rates(
         )
         bins = round((last - first) / width) + 1
         middles = first + width * (np.arange(bins) + 0.5)
+
         totals = []
         for number, url in enumerate(shown.index):
             workflow_rates = rates[rates["workflow_url"] == url]
@@ -213,6 +218,7 @@ def plot_success_rates(
                 middles, success_rates, color=colours.series[number], linewidth=1.6,
                 dashes=_DASHES[number % len(_DASHES)], marker=_MARKERS[number], markersize=4.5, clip_on=False,
             )  # fmt: skip
+
         axis.limit(axes.yaxis, 0, 1.02)
         axes.yaxis.set_major_locator(
             MaxNLocator(nbins=max(1, min(5, int(axis.space_high(axes) / 0.3))))
@@ -228,10 +234,12 @@ def plot_success_rates(
         zone = time_zone().key
         axis.time_axis(axes, first, last + width, taken=right_inches, tz=zone)
         label = f"start of the run ({zone}), in bins of {span(step)}"
+
         if len(sizes) > len(shown):
             # in low Axes, a line more would be cut
             end = "; " if axis.inches_high(axes) < axis.LOW else "\n"
             label += f"{end}{counted(len(sizes) - len(shown), 'workflow')} with fewer runs not shown"
+
         axis.label_axis(axes.xaxis, label, colours)
         title = axis.with_finding(title, _lowest(rates, list(shown.index), names))
         axis.heading(axes, title, colours, prefix=prefix, above=above)
@@ -244,6 +252,7 @@ def _lowest(rates: pd.DataFrame, urls: list[str], names: Sequence[str]) -> str:
     shares = (ended["succeeded"] / ended.sum(axis=1)).to_numpy(dtype=np.float64)
     if len(shares) == 1:
         return percent(shares[0])
+
     lowest = int(np.nanargmin(shares))
     return (
         f"lowest in {drawable(names[lowest], longest=32)} ({percent(shares[lowest])})"
@@ -256,4 +265,5 @@ def _success_of(rates: pd.DataFrame) -> str:
     ended = succeeded + int(rates["failed"].sum())
     if not ended:
         return "none"
+
     return f"{percent(succeeded / ended)} of {ended:,}"

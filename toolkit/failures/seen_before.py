@@ -107,6 +107,7 @@ def similar_texts(
     k = whole("k", k)
     queried, known = _checked("texts", texts), _checked("history", history)
     groups = error_signatures([*queried, *known])
+
     return _similar_texts(queried, known, groups, k)
 
 
@@ -126,6 +127,7 @@ def _similar_texts(
             (query, rank, match.row, match.similarity, seen)
             for rank, match in enumerate(nearest, start=1)
         ]
+
     types = {
         "query": "Int64",
         "rank": "Int64",
@@ -139,12 +141,14 @@ def _similar_texts(
 def _checked(name: str, texts: Any) -> list[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise wrong(name, texts, "an iterable of texts")
+
     listed: list[Any] = list(texts)
     for text in listed:
         if not isinstance(text, str) and not (
             pd.api.types.is_scalar(text) and pd.isna(text)
         ):
             raise wrong(name, text, "texts, or None where there is none")
+
     return [text if isinstance(text, str) else "" for text in listed]
 
 
@@ -189,6 +193,7 @@ class SimilarFailures:
         sentence = f"{counted(len(first), 'group')}: {len(first) - new:,} seen before, {new:,} never"
         if not new:
             return sentence
+
         return (
             f"{sentence}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
         )
@@ -269,6 +274,7 @@ def find_similar_failures(
         new = comparable(failures, "failures", given)
         name = unmasked("namespace", checked_text("namespace", namespace))
         return _similar_remembered(new, history, given, k, name, embed)
+
     new, old = (
         comparable(failures, "failures", given),
         comparable(history, "history", given),
@@ -277,6 +283,7 @@ def find_similar_failures(
         history, runs=runs, retried=retried, retention=retention
     )
     groups, ids = grouped(pa.concat_tables([new, old]), given)
+
     return _similar(new, old, ids, groups, outcomes, k)
 
 
@@ -299,6 +306,7 @@ def _similar_remembered(
         warnings.warn(mistake, UnexpectedResultWarning, stacklevel=3)
     index = TextIndex([row.text for row in stored], [row.group for row in stored])
     about = groups.frame.set_index("group")
+
     everything: list[dict[str, Any]] = []
     for group, body in zip(names, bodies, strict=True):
         # all candidates, because some may be later than the group
@@ -308,6 +316,7 @@ def _similar_remembered(
         row = {"group": group, "title": about.loc[group, "title"]}
         row["seen"] = bool(found) and found[0]["seen"]
         everything += [one | row for one in found] or [row]
+
     return SimilarFailures(typed_rows(everything, _TYPES))
 
 
@@ -350,6 +359,7 @@ def _similar(
         _texts(new, queried, clean), _texts(old, remembered, clean), ids_of_groups, k
     )
     near = dict(iter(matches.groupby("query")))
+
     everything: list[dict[str, Any]] = []
     for number, group in enumerate(row.group for row in queries):
         pairs = [(group, 1.0)] if group in facts else []
@@ -363,6 +373,7 @@ def _similar(
                 )
                 if known[row].group != group
             ]
+
         for rank, (other, similarity) in enumerate(
             pairs[:k] or [(None, float("nan"))], 1
         ):
@@ -379,7 +390,9 @@ def _similar(
                     "similar_title": titles.get(other),
                     **facts[other],
                 }
+
             everything.append(row)
+
     return SimilarFailures(typed_rows(everything, _TYPES))
 
 

@@ -96,6 +96,7 @@ def select(
                 f"a column of {name}",
                 nearest(column, rows.names, what="It has"),
             )
+
         if any(
             test(rows.schema.field(column).type)
             for test in (pa.types.is_nested, *_BYTES)
@@ -106,6 +107,7 @@ def select(
                 expected="columns of single values",
                 next_step="Use count_labels for labels, or explode_headers for headers.",
             )
+
     names = list(dict.fromkeys([*columns, *map(str, chosen.values())]))
     missing = [column for column in names if column not in rows.names]
     if missing:
@@ -115,6 +117,7 @@ def select(
             expected=f"also {', '.join(map(str, missing))}",
             next_step=in_index(frame, missing) or "Use a frame made by a loader.",
         )
+
     typed = SqlStep(partial(_typed, doing, name), "{rows}")
     return rows.choose(names).then(typed)
 
@@ -133,6 +136,7 @@ def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRo
             )
         else:
             return rows
+
     raise InputError(
         doing,
         got=f"{shown(frame)} for {name}{problem}",
@@ -145,10 +149,12 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
     """Return the rows of a snapshot, given as a path or opened already. Return any other frame unchanged."""
     if isinstance(frame, pd.DataFrame | pa.Table | ds.Dataset):
         return frame
+
     if not isinstance(frame, str | os.PathLike):
         if isinstance(frame, snapshots.Snapshot):
             return frame.to_arrow()
         return frame
+
     try:
         if "://" in str(frame) or Path(frame).is_dir():
             return snapshots.open_snapshot(frame).to_arrow()
@@ -175,6 +181,7 @@ def _typed(
         if pa.types.is_dictionary(values.type):  # Arrow cannot sort dictionaries
             values = values.cast(values.type.value_type)
         kind = KINDS.get(column)
+
         is_loose = column in loose and not (
             pa.types.is_temporal(values.type) or pa.types.is_null(values.type)
         )
@@ -182,7 +189,9 @@ def _typed(
             values = _cast(values, kind)
             if values is None:
                 raise _wrong_type(doing, name, column, kind, table[column].type)
+
         table = table.set_column(position, column, values)
+
     return table
 
 
@@ -194,6 +203,7 @@ def _wrong_type(
     if kind == "times":
         own = f'{name}["{column}"]'
         next_step = f"{next_step[:-1]}: {own} = pd.to_datetime({own}, utc=True)"
+
     return InputError(
         doing,
         got=f"{name} with a column {column} of the type {str(found)[:80]}",
@@ -211,8 +221,10 @@ def _cast(values: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | None:
         converted = values.cast(pa.string())
     elif kind == "numbers" and any(test(values.type) for test in _NUMBERS):
         converted = values
+
     if converted is None and values.null_count == len(values):
         return pa.chunked_array([pa.nulls(len(values), _TYPES[kind])])
+
     return converted
 
 
@@ -222,6 +234,7 @@ def _times(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return values.cast(pa.timestamp("ms")).cast(_TYPES["times"])
     if pa.types.is_timestamp(values.type):
         return values.cast(pa.timestamp(values.type.unit, "UTC"))
+
     return None
 
 
@@ -232,6 +245,7 @@ def select_retained(
     names = list(columns)
     if GONE_BEFORE not in opened(frame, doing=doing).names:
         return select(frame, names, doing=doing)
+
     return select(frame, [*names, GONE_BEFORE], doing=doing).then(_retained)
 
 
@@ -254,11 +268,13 @@ def _with_time(table: pa.Table) -> pa.Table:
             failed.cast(microseconds, safe=False),
             created.cast(microseconds, safe=False),
         )
+
     when = pc.coalesce(failed, created)
     not_early = pc.greater_equal(when, pa.scalar(EARLIEST, when.type))
     not_late = pc.less(when, pa.scalar(LATEST, when.type))
     when = pc.if_else(pc.and_(not_early, not_late), when, pa.scalar(None, when.type))
     fell_back = pc.and_(failed.is_null(), when.is_valid())
+
     return table.append_column("when_", when).append_column("fell_back_", fell_back)
 
 
@@ -352,6 +368,7 @@ def hashable_json(value: Any) -> Any:
         return JsonDict({name: hashable_json(item) for name, item in value.items()})
     if isinstance(value, list | tuple):
         return JsonTuple(map(hashable_json, value))
+
     return value
 
 
@@ -362,6 +379,7 @@ def tallied(values: pd.Series) -> pd.DataFrame:
     counts = made_visible(
         counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64"))
     )
+
     return counts.sort_values(
         ["count", name], ascending=[False, True], ignore_index=True
     )
@@ -374,12 +392,14 @@ def facts_of(frame: object) -> Mapping[Any, Any]:
     if is_polars(frame):
         # its frames have no metadata, and asking for the columns warns
         return {}
+
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
     if b"toolkit" in metadata:
         facts = json.loads(metadata[b"toolkit"])
         return facts if isinstance(facts, Mapping) else {}
     if is_relation(frame):
         return snapshots.facts_of_relation(frame)
+
     if is_partitioned(frame):
         frame = frame._meta  # type: ignore[attr-defined]  # noqa: SLF001 - as in `open_rows`
     attributes = getattr(frame, "attrs", None)
@@ -399,17 +419,21 @@ def with_receipt(frame: AnyFrame, receipt: Receipt) -> AnyFrame:
         changed = frame.copy(deep=False)
         changed.attrs = facts
         return changed
+
     metadata = {b"toolkit": json.dumps(facts).encode()}
     if isinstance(frame, SelectedRows):
         return replace(frame, schema=frame.schema.with_metadata(metadata))
+
     if isinstance(frame, pa.Table):
         return frame.replace_schema_metadata(
             {**(frame.schema.metadata or {}), **metadata}
         )
+
     if isinstance(frame, ds.Dataset):
         return frame.replace_schema(
             frame.schema.with_metadata({**(frame.schema.metadata or {}), **metadata})
         )
+
     return frame
 
 
@@ -431,6 +455,7 @@ def named(value: object) -> str:
         return NONE
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return f"{value:.0f}"
+
     return str(value)
 
 
@@ -448,6 +473,7 @@ def largest_groups(
     """
     totals = _totals(values, counts)
     ordered = sorted(totals, key=lambda value: (-totals[value], named(value)))
+
     merged = max(len(ordered) - top, 0)
     if merged and marked:
         rankings = [
@@ -458,6 +484,7 @@ def largest_groups(
         kept = set(islice(dict.fromkeys(turns), top))
         # stable: the largest in total first
         ordered.sort(key=lambda value: value not in kept)
+
     positions = {value: min(position, top) for position, value in enumerate(ordered)}
     names = [named(value) for value in ordered[:top]]
     if merged:
@@ -481,6 +508,7 @@ def _largest_in(values: Sequence[object], counts: NDArray[np.int64]) -> list[obj
     totals = _totals(values, counts)
     least = max(int(counts.sum()) / 10, 1)
     large = [value for value, count in totals.items() if count >= least]
+
     return sorted(large, key=lambda value: (-totals[value], named(value)))
 
 
@@ -544,10 +572,12 @@ def sample_of(
         .then(partial(_typed, SAMPLING, "failures", loose=loose))
         .then(with_time)
     )
+
     if total > most:
         rows = rows.then(
             partial(_chosen, np.uint64(int((1 << 64) * (most / total)) - 1))
         )
+
     table = rows.table().sort_by([("when_", "ascending"), ("dlq_id", "ascending")])
     return to_frame(table.drop_columns(["when_", "fell_back_"]))
 

@@ -68,6 +68,7 @@ class SharedReading:
                 requested |= further
                 if further:
                     waiting.append(analysis)
+
             if not waiting:
                 return
             unfinished = waiting
@@ -104,6 +105,7 @@ class SharedReading:
             return self._results[key]
         if self._rows.computed is None:
             return None
+
         return self._rows.computed(work)
 
 
@@ -119,6 +121,7 @@ class _Recorder:
         key = _key(work)
         if key is None:
             raise _NotKnownError
+
         if key not in self.known:
             self.requested[key] = work
         return self.known.get(key)

@@ -51,6 +51,7 @@ def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
     learned = facts_of(failures).get("learned") or {}
     if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
         return GroupRules(rules.text, learned)
+
     return rules
 
 
@@ -60,6 +61,7 @@ def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
         return GroupRules()
     if isinstance(rules, GroupRules):
         return rules
+
     return GroupRules.read(rules)
 
 
@@ -116,6 +118,7 @@ def read_rows(
         [numbers[document.id] for document in signed.documents], dtype=np.int64
     )
     alone = of_document[signed.codes]
+
     return SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
 
 
@@ -125,17 +128,21 @@ def with_rules(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
     splits: dict[str, str] = {}
     numbers = {group: number for number, group in enumerate(rows.ids)}
     is_split_off = _SplitConditions(rows)
+
     for rule in rules.rules:
         if rule.group not in numbers or rule.action not in ("merge", "split"):
             continue
         members = groups == numbers[rule.group]
         target = rule.value
+
         if rule.action == "split":
             members &= is_split_off(rule)
             target = split_off(rule)
             splits[target] = rule.condition
+
         # A rule may name a group that these failures do not have, or a new one. It gets the next number.
         groups[members] = numbers.setdefault(target, len(numbers))
+
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 
 
@@ -152,6 +159,7 @@ class _SplitConditions:
             signed = self._rows.signed
             contains = [rule.value in (text or "") for text in signed.texts]
             return np.array(contains, dtype=bool)[signed.bodies]
+
         if rule.column not in self._columns:
             self._columns[rule.column] = split_values(self._rows.table, rule.column)
         return np.array(

@@ -103,6 +103,7 @@ class SelectedRows:
         """
         if self.dataset is None or self.dataset.schema.field(column).type not in _TIMES:
             return self
+
         time = ds.field(column)
         recent = self.dataset.filter((time >= start) | time.is_null())
         return replace(self, batches=partial(_dataset_batches, recent))
@@ -166,6 +167,7 @@ def reduce_together(requests: Sequence[Request]) -> list[pa.Table]:
         if found is None
     ]
     others = iter(_read_together(first, remaining) if remaining else ())
+
     return [next(others) if found is None else found for found in results]
 
 
@@ -181,6 +183,7 @@ def _read_together(first: SelectedRows, requests: Sequence[Request]) -> list[pa.
         for parts in first.batches(names, partial(_parts, works)):
             for merged, part in zip(merging, parts, strict=True):
                 merged.add(part)
+
         return [merged.result() for merged in merging]
 
 
@@ -248,6 +251,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
         return frame
     if isinstance(frame, pd.DataFrame):
         return _pandas(frame)
+
     if isinstance(frame, ds.Dataset):
         return SelectedRows(
             frame.schema,
@@ -256,8 +260,10 @@ def open_rows(frame: Any) -> SelectedRows | None:
             dataset=frame,
             has_unique_ids=True,
         )
+
     if isinstance(frame, pa.Table):
         return SelectedRows(frame.schema, partial(_table_batches, frame))
+
     if is_partitioned(frame):
         empty = pandas_table(frame._meta)  # noqa: SLF001 - Dask's own libraries read it
         schema = with_plain_types(empty).schema
@@ -267,6 +273,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
             workers=partial(partitions.reduced, frame),
             check=partial(check_fits, frame),
         )
+
     if is_relation(frame):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
         return SelectedRows(
@@ -276,6 +283,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
             check=partial(check_fits, frame),
             in_database=True,
         )
+
     return _exported(frame)
 
 
@@ -320,6 +328,7 @@ def _pandas(frame: pd.DataFrame) -> SelectedRows:
         schema = pandas_schema(frame)
     else:  # an error for the caller: nothing is read from it
         schema = pa.schema([(name, pa.null()) for name in names])
+
     return SelectedRows(schema, partial(_frame_batches, frame))
 
 
@@ -362,6 +371,7 @@ def _joined(
     """Yield tables of about `BATCH_ROWS` rows or `_BATCH_BYTES` bytes, at least one table."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
+
     has_yielded = False
     for batch in batches:
         waiting.append(batch)
@@ -370,5 +380,6 @@ def _joined(
         if rows >= BATCH_ROWS or size >= _BATCH_BYTES:
             yield step(pa.Table.from_batches(waiting, schema))
             waiting, rows, size, has_yielded = [], 0, 0, True
+
     if waiting or not has_yielded:
         yield step(pa.Table.from_batches(waiting, schema))

@@ -34,6 +34,7 @@ class JoinQuery:
         toolkit_runs = self.others.get("runs")  # noqa: F841
         toolkit_callbacks = self.others.get("callbacks")  # noqa: F841
         toolkit_retried = self.others.get("retried")  # noqa: F841
+
         try:
             found = relation.query(ROWS, self.sql)
             return pa.RecordBatchReader.from_stream(found).read_all()
@@ -53,6 +54,7 @@ def has_types(frame: Any, types: Mapping[str, str]) -> bool:
     """Return whether a value is a DuckDB relation with these columns and types."""
     if not is_relation(frame):
         return False
+
     known = dict(zip(frame.columns, map(str, frame.types), strict=True))
     return all(known.get(name) == kind for name, kind in types.items())
 
@@ -64,6 +66,7 @@ def joined_rows(
     selected = select(frame, types, doing=doing, name=name)
     if has_types(frame, types):
         return frame
+
     return selected.table()
 
 

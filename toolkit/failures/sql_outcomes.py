@@ -93,9 +93,11 @@ def outcome_query(
     types = _ENTRIES | dict.fromkeys(looks, TIME)
     if not has_types(before, types):
         return None
+
     others = _others(facts, doing)
     if others is None:
         return None
+
     parts = [
         ("entries", _entries(types, looks, facts)),
         ("present", _present(facts)),
@@ -114,6 +116,7 @@ def _others(facts: OutcomeFacts, doing: str) -> dict[str, Any] | None:
     if facts.after is not None:
         types = {"dlq_id": TEXT} | dict.fromkeys(facts.after_looks, TIME)
         others["after"] = joined_rows(facts.after, types, doing=doing, name="after")
+
     if facts.runs is not None:
         others["runs"] = joined_rows(facts.runs, _RUNS, doing=doing, name="runs")
     if facts.callbacks is not None:
@@ -121,8 +124,10 @@ def _others(facts: OutcomeFacts, doing: str) -> dict[str, Any] | None:
         if isinstance(found, pa.Table) and not _are_booleans(found):
             return None
         others["callbacks"] = found
+
     if not all(isinstance(entry, str) for entry in facts.new_runs):
         return None
+
     others["retried"] = pa.table({
         "entry": pa.array(facts.new_runs.keys(), pa.string()),
         "run": pa.array(facts.new_runs.values(), pa.string()),
@@ -162,6 +167,7 @@ def _present(facts: OutcomeFacts) -> str:
     """Return the query of the entries with the time when they were last seen and first missing."""
     if facts.after is None:
         return "SELECT * FROM entries"
+
     later = "SELECT DISTINCT dlq_id AS later_id, true AS is_later FROM toolkit_after"
     stored = "SELECT NULL::VARCHAR AS stored_id, NULL::STRUCT(seen BIGINT, missing BIGINT) AS stored LIMIT 0"
     if facts.after_looks == LOOKS:
@@ -172,6 +178,7 @@ def _present(facts: OutcomeFacts) -> str:
             f" FROM {numbered('toolkit_after', ['dlq_id', *LOOKS])}"
             " WHERE dlq_id IS NOT NULL AND gone_before IS NOT NULL GROUP BY dlq_id"
         )
+
     return (
         "SELECT entries.* REPLACE ("  # noqa: S608 - names and numbers only
         f"{_presence('seen', facts.start)}, {_presence('missing', facts.end)}) FROM entries "
@@ -206,6 +213,7 @@ def _ended(facts: OutcomeFacts) -> str:
             f"SELECT source_message_id, CASE WHEN delivered THEN '{SUCCEEDED}'"  # noqa: S608 - names only
             f" ELSE '{FAILED_AGAIN}' END, 0, row_ FROM {rows} WHERE delivered OR exhausted"
         )
+
     if facts.runs is not None:
         ends = " ".join(
             f"WHEN '{state}' THEN '{end}'" for state, end in OUTCOME_OF_STATE.items()
@@ -214,6 +222,7 @@ def _ended(facts: OutcomeFacts) -> str:
             f"SELECT workflow_run_id, CASE state {ends} ELSE '{RETRIED}' END, 1, row_"  # noqa: S608 - names only
             f" FROM {numbered('toolkit_runs', _RUNS)}"
         )
+
     every = " UNION ALL ".join(f"({query})" for query in queries)
     return (
         f"SELECT id, last(end_ ORDER BY place, row_) AS end_ FROM ({every}) GROUP BY id"  # noqa: S608 - names only
@@ -224,6 +233,7 @@ def _started(facts: OutcomeFacts) -> str:
     """Return the query of the start times of runs by workflow."""
     if facts.runs is None:
         return "SELECT NULL::VARCHAR AS url, NULL::BIGINT AS start_ LIMIT 0"
+
     return (
         "SELECT workflow_url AS url, epoch_us(created_at) AS start_ FROM toolkit_runs"
         " WHERE workflow_url IS NOT NULL AND created_at IS NOT NULL"
@@ -250,9 +260,11 @@ def _outcomes(facts: OutcomeFacts) -> str:
             "seen >= (SELECT min(start_) FROM started)"
             " AND (started.start_ IS NULL OR started.start_ <= least(seen, missing))"
         )
+
     late = SEEN_LATE // _MICROSECOND
     is_expired = f"expires <= missing AND (expires <= seen OR expires - seen <= {late})"
     is_own = f"missing IS NOT NULL AND own.end_ IN ('{SUCCEEDED}', '{CANCELED}')"
+
     return (
         "SELECT present.* EXCLUDE (workflow_run_id),"  # noqa: S608 - names and numbers only
         f" CASE WHEN retries.run IS NOT NULL THEN retries.end_ WHEN {is_own} THEN own.end_"

@@ -58,10 +58,12 @@ def result_of(relation: Any, work: Work) -> pa.Table | None:
     rows = _query_of_rows(relation, work)
     if rows is None:
         return None
+
     types = _types(relation.query("rows_", rows.replace(_ROWS, "rows_")))
     query = _query_of(work.wanted, rows, types)
     if query is None:
         return None
+
     found = relation.query("rows_", query.replace(_ROWS, "rows_"))
     return _plain(found)
 
@@ -71,11 +73,13 @@ def _query_of_rows(relation: Any, work: Work) -> str | None:
     known = _types(relation)
     if any(known[name] not in _EXACT for name in work.names):
         return None
+
     query = f"(SELECT {_listed(work.names)} FROM {_ROWS})"  # noqa: S608 - names are quoted
     for step in work.steps:
         if not isinstance(step, SqlStep):
             return None
         query = step.sql.replace(_ROWS, query)
+
     return query if query.startswith("(") else f"({query})"
 
 
@@ -88,6 +92,7 @@ def _query_of(wanted: PartialResult, rows: str, types: dict[str, str]) -> str | 
         return _query_of_first_rows(wanted, rows)
     if isinstance(wanted, Counts) and wanted.keep is None:
         return _query_of_counts(wanted, rows, types)
+
     return None
 
 
@@ -98,6 +103,7 @@ def _query_of_first_rows(wanted: FirstRows, rows: str) -> str:
     )
     if not wanted.keys:
         return f"SELECT * FROM {rows} ORDER BY {order} LIMIT {wanted.most}"  # noqa: S608 - names are quoted
+
     keys = _listed(wanted.keys)
     return (
         f"SELECT * FROM {rows} QUALIFY row_number() OVER "  # noqa: S608 - names are quoted
@@ -118,11 +124,13 @@ def _query_of_counts(wanted: Counts, rows: str, types: dict[str, str]) -> str | 
         if kind == "sum":
             value = f"CAST({value} AS BIGINT)"
         columns.append(f"{value} AS {_quoted(name)}")
+
     query = f"SELECT {', '.join(columns)} FROM {rows}"  # noqa: S608 - names are quoted
     if wanted.keys:
         keys = _listed(wanted.keys)
         # the order of groups is not that of the rows, but it is the same each time
         query += f" GROUP BY {keys} ORDER BY {keys}"
+
     return query
 
 
@@ -133,6 +141,7 @@ def _plain(relation: Any) -> pa.Table:
         wanted = _TYPES.get(kind)
         if wanted is not None:
             table = table.set_column(position, name, table[name].cast(wanted))
+
     return table
 
 

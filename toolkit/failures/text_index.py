@@ -116,6 +116,7 @@ def whole_features(text: str, group: str | None) -> Features:
         counts.update(
             word.lower() for word in _TOKEN.findall(readable) if word[0] != "<"
         )
+
     weights = {name: 1 + float(np.log(count)) for name, count in counts.items()}
     if weights and group is not None:
         weights[f"group {group}"] = _TUNING.group
@@ -133,6 +134,7 @@ def near_features(text: str) -> Features:
             weights[f"fact {fact}"] += _TUNING.error_type
         for message in document.messages:
             _of_message(message, weights)
+
     return _features(weights)
 
 
@@ -145,10 +147,13 @@ def _of_trace(trace: StackTrace, features: dict[str, float]) -> None:
             # The class of a frame counts a little, so that two methods of one class
             # are more similar than unrelated frames.
             features[f"in {owner}"] += weight * _TUNING.part
+
         if above:
             # A pair of frames tells how a function was reached, which the function alone does not.
             features[f"from {name} to {above}"] += weight * _TUNING.call
+
         weight, above = weight * _TUNING.fading, name
+
     for kind, message in trace.errors:
         features[f"type {kind.rpartition('.')[2]}"] += _TUNING.error_type
         _of_message(message, features)
@@ -198,6 +203,7 @@ class TextIndex:
             Match(int(row), _rounded(similarities[row]), _rounded(near[row]))
             for row in order
         ]
+
         return [match for match in matches if match.similarity > 0]
 
 
@@ -246,6 +252,7 @@ class _FeatureIndex:
         """Return the cosine of each message, or 0 if no feature is shared."""
         if not len(self._names) or not len(features.numbers):
             return np.zeros(self._size)
+
         positions = np.minimum(
             np.searchsorted(self._names, features.numbers), len(self._names) - 1
         )
@@ -261,6 +268,7 @@ class _FeatureIndex:
         cosines: npt.NDArray[np.float64] = sums / (self._lengths * length)
         if is_exact:
             return cosines
+
         return self._exact(cosines, columns, known_weights, length)
 
     def _sums(
@@ -269,6 +277,7 @@ class _FeatureIndex:
         """Return the dot product of each row, rarest features first, and whether all features were read."""
         sums = np.zeros(self._size)
         counts = self._column_starts[columns + 1] - self._column_starts[columns]
+
         read = 0
         for position in np.argsort(counts, kind="stable"):
             # the rarest feature is always read, even if it alone exceeds the budget
@@ -282,6 +291,7 @@ class _FeatureIndex:
             sums[self._rows_by_column[part]] += (
                 weights[position] * self._weights_by_column[part]
             )
+
         return sums, True
 
     def _exact(
@@ -296,8 +306,10 @@ class _FeatureIndex:
         # A table of the weight of each feature replaces the search of the features of a row in the query.
         weight_of_column = np.zeros(len(self._names), np.float32)
         weight_of_column[columns] = weights
+
         for row in np.argsort(-estimates, kind="stable")[: _TUNING.most_candidates]:
             part = slice(self._starts[row], self._starts[row + 1])
             product = np.dot(weight_of_column[self._columns[part]], self._weights[part])
             cosines[row] = product / (self._lengths[row] * length)
+
         return cosines

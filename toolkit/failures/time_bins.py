@@ -59,6 +59,7 @@ def bin_width(freq: str | timedelta) -> int:
         raise InputError(
             "reading freq", got=repr(freq), expected="a duration of whole minutes"
         )
+
     return width
 
 
@@ -72,6 +73,7 @@ def bins_of(
     """Return the start of each bin, and the width, which is chosen for at most 60 bins if not wanted."""
     if not len(minutes):
         return np.zeros(0, dtype=np.int64), wanted or _STEPS[0]
+
     first, last = int(minutes.min()), int(minutes.max())
     if now is not None and EARLIEST <= now.astimezone(UTC) < LATEST:
         last = max(last, round(now.timestamp() * 1000))
@@ -81,6 +83,7 @@ def bins_of(
     are_local_days = width % DAY_MS == 0 and zone.key != "UTC"
     local_last = _local(last, zone) if are_local_days else last + ahead
     low, high = _floor(first + ahead, width), _floor(local_last, width)
+
     count = (high - low) // width + 1
     if count > _MOST_BINS_REQUESTED:
         raise InputError(
@@ -89,9 +92,11 @@ def bins_of(
             expected=f"at most {_MOST_BINS_REQUESTED:,}",
             next_step="Use a wider freq, or a shorter span of the frame.",
         )
+
     starts = low + width * np.arange(count, dtype=np.int64)
     if not are_local_days:
         return starts - ahead, width
+
     midnights = pd.DatetimeIndex(pd.to_datetime(starts, unit="ms"))
     return np.asarray(
         localized(midnights, zone.key).as_unit("ms").asi8, dtype=np.int64

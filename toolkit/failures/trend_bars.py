@@ -81,6 +81,7 @@ class TrendBars:
         for number, heights in enumerate(_heights(trend)):
             self._draw_bars(number, heights, base)
             base = base + heights
+
         top = axis.top_of_bars(ax, base)
         axis.count_axis(ax, _unit(trend), theme, top)
         label = _unit(trend)
@@ -88,16 +89,19 @@ class TrendBars:
             label += " (line: usual)"
         prefix = ""
         right_inches = above_inches = 0.0
+
         if len(trend.groups) > 1:
             names, prefix = without_prefix(trend.groups)
             right_inches, above_inches = axis.legend_of_totals(
                 ax, ax.patches, names, _totals(trend), theme, less=6
             )
+
         if top < base.max():
             above_inches += axis.cut(
                 ax, theme, top, self._middles.tolist(), base.tolist()
             )
             label += f"\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})"
+
         axis.label_axis(ax.yaxis, label, theme)
         return Surroundings(prefix, right_inches, above_inches)
 
@@ -107,6 +111,7 @@ class TrendBars:
         if self.trend.runs is not None or not (usual > 0).any():
             # a line at 0 is not visible
             return False
+
         self.ax.plot(
             self._edges,
             np.append(usual, usual[-1]),
@@ -125,6 +130,7 @@ class TrendBars:
         ]
         notes = _totals(trend)
         prefix = row_names.name_rows(self.ax, middles, trend.groups, notes=notes)
+
         return Surroundings(prefix, right_inches=0.5)
 
     def _draw_titled_facets(self) -> Surroundings:
@@ -135,6 +141,7 @@ class TrendBars:
         ]
         notes = _totals(trend)
         row_names.name_above(self.ax, tops, trend.groups, self.theme, notes=notes)
+
         return Surroundings(right_inches=0.5)
 
     def _draw_rows(self, high: float) -> list[int]:
@@ -146,11 +153,13 @@ class TrendBars:
         group_counts = _heights(self.trend)
         tops = [readable_top(counts) for counts in group_counts]
         positions = [-number for number in range(len(tops))]
+
         for number, (counts, top) in enumerate(zip(group_counts, tops, strict=True)):
             heights = np.minimum(counts / top, 1) * high
             self._draw_bars(number, heights, np.full(len(self.left), -number))
             if counts.max() > top:
                 self._write_largest(counts, -number + high)
+
         unit = _unit(self.trend)
         row_names.name_tops(self.ax, unit, self.theme, positions, tops, high=high)
         return positions
@@ -173,6 +182,7 @@ class TrendBars:
         above = draw_cells(self.ax, trend.counts, self.theme, edges=self._edges)
         positions, notes = range(len(trend.groups)), _totals(trend)
         prefix = row_names.name_rows(self.ax, positions, trend.groups, notes=notes)
+
         return Surroundings(prefix, above_inches=above)
 
     def _draw_bars(self, number: int, heights: Floats, base: Floats) -> None:
@@ -183,6 +193,7 @@ class TrendBars:
         if self.trend.merged and is_last:
             # all smaller groups together
             colour = len(colours) - 1
+
         # bars without height would only cost time and bytes
         tall = heights > 0
         self.ax.add_artist(

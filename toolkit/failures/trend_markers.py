@@ -40,6 +40,7 @@ def marker_lines(trend: FailureTrend, ax: Axes) -> list[MarkerLine]:
     lines = [
         MarkerLine(when.timestamp() / day, name, "-") for when, name in trend.markers
     ]
+
     return [line for line in lines if low <= line.position <= high]
 
 
@@ -55,12 +56,14 @@ def with_changes(
     for bin_number, before, after in changes.itertuples(index=False):
         position = left[int(bin_number)]
         factor = _factor(before, after)
+
         near = _last_near(named, position, _SAME_BIN * width)
         if near is None:
             named.append(MarkerLine(position, f"{_RATE}{factor}", ":"))
         else:
             marker = named[near]
             named[near] = marker._replace(name=f"{marker.name} {factor}")
+
     return named
 
 
@@ -70,6 +73,7 @@ def _last_near(lines: list[MarkerLine], position: float, distance: float) -> int
     for index, line in enumerate(lines):
         if abs(line.position - position) <= distance:
             near = index
+
     return near
 
 
@@ -94,11 +98,13 @@ def draw_lines(lines: list[MarkerLine], ax: Axes, theme: Theme) -> None:
     if axis.inches_high(ax) < axis.LOW:
         # low Axes have no room for the word
         lines = [line._replace(name=line.name.removeprefix(_RATE)) for line in lines]
+
     lines = sorted(lines)
     for line in lines:
         ax.axvline(line.position, color=theme.ink, linewidth=1.0, linestyle=line.style)
     low, high = ax.get_xlim()
     middle = (low + high) / 2
+
     inch = (high - low) / max(axis.inches(ax), 0.1)
     for group in _together(lines, middle, inch):
         # names are drawn towards the middle of the Axes: at the left of lines in the right half
@@ -132,6 +138,7 @@ def _together(
         while groups and _overlap(groups[-1], group, middle, inch):
             group = groups.pop() + group
         groups.append(group)
+
     return groups
 
 

@@ -136,6 +136,7 @@ def groups_that_fit(ax: Axes, layout: DrawnLayout) -> int:
     elif layout == "stacked" and axis.inches(ax) < _NARROW:
         # a legend above the Axes reduces the height of the bars
         rows = row_names.rows_that_fit(ax) // 6
+
     return max(1, min(rows, len(HATCHES) - 1))
 
 
@@ -150,6 +151,7 @@ def draw_trend(
     """Draw a computed trend on Axes from `drawing`; "titled" are facets with their names above them."""
     if trend.total <= 1:
         return axis.show_sentence(ax, _sentence(trend), theme, title)
+
     left = trend.starts.as_unit("ms").asi8 / _DAY_MS
     right = float(trend.ends[-1].timestamp() / _DAY)
     axis.limit(ax.xaxis, left[0], right)
@@ -168,6 +170,7 @@ def draw_trend(
     axis.label_axis(ax.xaxis, _time_label(trend, outside), theme)
     title = axis.with_finding(title, _finding(trend, named=layout != "titled"))
     axis.heading(ax, title, theme, prefix=around.prefix, above=around.above_inches)
+
     return ax
 
 
@@ -180,10 +183,12 @@ def _finding(trend: FailureTrend, *, named: bool) -> str:
     if len(totals) == 1:
         busiest = trend.starts[int(trend.counts[0].argmax())].tz_convert(trend.tz)
         return f"most on {busiest:%d %b}"
+
     own = totals[:-1] if trend.merged else totals
     share = percent(own.max() / trend.total)
     if not named:
         return f"the largest has {share}"
+
     names, _ = without_prefix(trend.groups)
     return f"{share} in {drawable(names[int(own.argmax())], longest=_LONGEST_NAME)}"
 
@@ -193,11 +198,13 @@ def _sentence(trend: FailureTrend) -> str:
     undated = axis.left_out(trend.undated, "failure", "without a usable time")
     if not trend.total:
         return f"No failures{undated}"
+
     start = time_text(
         trend.starts[trend.counts.sum(axis=0).argmax()], ZoneInfo(trend.tz)
     )
     if trend.step <= timedelta(minutes=1):
         return f"1 failure, at {start}{undated}"
+
     return f"1 failure, within {span(trend.step)} from {start}{undated}"
 
 
@@ -211,6 +218,7 @@ def _days_of(trend: FailureTrend) -> str:
         return f"{first:%d} to {last:%d %b %Y}"
     if first.year == last.year:
         return f"{first:%d %b} to {last:%d %b %Y}"
+
     return f"{first:%d %b %Y} to {last:%d %b %Y}"
 
 
@@ -222,12 +230,14 @@ def _time_label(trend: FailureTrend, outside: int) -> str:
         notes.append(
             f"{trend.fell_back:,} of {trend.total:,} have no failure time: at creation"
         )
+
     if trend.in_gap.any():
         notes.append(GAP_NOTE)
     if trend.undated:
         notes.append(
             f"{counted(trend.undated, 'failure')} without a usable time left out"
         )
+
     if outside:
         notes.append(f"{counted(outside, 'marker')} outside this time left out")
     return "\n".join(notes)
@@ -290,6 +300,7 @@ def plot_failure_groups(
     rows = read_rows(failures, rules)
     grouped, codes = grouped_rows(rows, rules)
     table = times_and_groups(rows, grouped, codes)
+
     with drawing(ax, theme) as (axes, colours):
         drawn_layout: DrawnLayout = layout
         if layout == "facets":  # titles of groups are long

@@ -60,8 +60,10 @@ def seasonal_profile(
         period = next(
             (period for period in _PERIODS if _has_wave(values, period, known)), 1
         )
+
     if period == 1 or values.size < 2 * period:
         return np.ones(values.size)
+
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
     # Round up. The last cycle may be incomplete; missing bins are NaN, and NaN is sorted to the end.
     cycles = -(-values.size // period)
@@ -76,6 +78,7 @@ def seasonal_profile(
     # An hour in which nothing ever failed is not impossible: one failure
     # in it must not be infinitely surprising.
     profile = np.maximum(kept / max(kept.mean(), 1e-9), 0.02)
+
     return np.tile(profile, cycles)[: values.size]
 
 
@@ -87,6 +90,7 @@ def _has_wave(values: Floats, period: int, known: Bools) -> bool:
     cycles = values.size // period
     if cycles < TUNING.cycles:
         return False
+
     is_whole = known[: cycles * period].reshape(cycles, period).all(axis=1)
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
     # The square root makes the variance of a Poisson count nearly independent of the mean (Anscombe), which
@@ -97,6 +101,7 @@ def _has_wave(values: Floats, period: int, known: Bools) -> bool:
     cycles = len(table)
     if cycles < TUNING.cycles:
         return False
+
     table = table - table.mean(axis=1, keepdims=True)
     between = cycles * table.mean(axis=0).var() * period / (period - 1)
     within = (
@@ -107,12 +112,14 @@ def _has_wave(values: Floats, period: int, known: Bools) -> bool:
     )
     if within <= 0:
         return bool(between > 0)
+
     # Wilson and Hilferty's normal approximation of the F distribution
     one, two = period - 1, (cycles - 1) * (period - 1)
     root = (between / within) ** (1 / 3)
     z = (root * (1 - 2 / (9 * two)) - (1 - 2 / (9 * one))) / np.sqrt(
         root**2 * 2 / (9 * two) + 2 / (9 * one)
     )
+
     return float(z) > TUNING.wave
 
 
@@ -128,6 +135,7 @@ def _moving_mean(values: Floats, width: int, known: Bools) -> Floats:
         np.minimum(centre - width // 2 + width, values.size),
     )
     counted = np.maximum(numbers[last] - numbers[first], 1)
+
     return np.asarray((sums[last] - sums[first]) / counted, dtype=np.float64)
 
 
@@ -168,4 +176,5 @@ def dispersions(values: Floats, exposure: Floats) -> Floats:
         # The largest ratios are real changes of the level, so 2 % of them, and at least two, are left out.
         kept = np.sort(ratio, axis=1)[:, : blocks - 1 - max(2, (blocks - 1) // 50)]
         largest = np.maximum(largest, kept.mean(axis=1))
+
     return largest

@@ -67,6 +67,7 @@ def parse_path(field: str) -> tuple[str | int, ...]:
             got=repr(field)[:80],
             expected="names joined by dots, and array indexes, for example items[0].price or items[#-1]",
         )
+
     return tuple(_step(match, field) for match in _STEP.finditer(field))
 
 
@@ -74,15 +75,18 @@ def _step(match: re.Match[str], field: str) -> str | int:
     """Return one step of a field: a name or an index."""
     if match["name"] is not None:
         return match["name"]
+
     index = int(match["index"])
     if match["from_end"] is None:
         return index
+
     if index == 0:
         raise InputError(
             f"reading the metadata field {field!r}",
             got="[#-0]",
             expected="[#-1] for the last element",
         )
+
     return -index
 
 
@@ -98,6 +102,7 @@ def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
         if not _has_step(current, step):
             return MISSING
         current = current[step]
+
     return current
 
 
@@ -106,6 +111,7 @@ def _has_step(container: Any, step: str | int) -> bool:
         return isinstance(container, Mapping) and step in container
     if not isinstance(container, list | tuple):
         return False
+
     return -len(container) <= step < len(container)
 
 
@@ -186,6 +192,7 @@ class Comparison(Condition):
         if self.op not in get_args(Operator):
             operators = " ".join(get_args(Operator))
             raise _filter_error(f"the operator {self.op!r}", f"one of {operators}")
+
         object.__setattr__(self, "value", _checked_value(self.value))
 
     def text(self) -> str:
@@ -195,6 +202,7 @@ class Comparison(Condition):
         # A string is unequal to a number, and neither less nor greater.
         if not _same_kind(actual, self.value):
             return self.op == "!="
+
         compare = _OPERATORS[self.op]
         return bool(compare(actual, self.value))
 
@@ -212,6 +220,7 @@ class Membership(Condition):
             raise _filter_error(
                 f"{self.values!r} after IN", "a tuple with at least one value"
             )
+
         object.__setattr__(self, "values", tuple(map(_checked_value, self.values)))
 
     def text(self) -> str:
@@ -240,6 +249,7 @@ class Contains(Condition):
     def _is_true(self, actual: Any) -> bool:
         if not isinstance(actual, list | tuple):
             return self.negated
+
         is_contained = any(_equal(element, self.value) for element in actual)
         return is_contained != self.negated
 
@@ -256,6 +266,7 @@ class Glob(Condition):
         super().__post_init__()
         if not isinstance(self.pattern, str):
             raise _filter_error(f"{type(self.pattern).__name__} after GLOB", "a string")
+
         object.__setattr__(self, "_compiled", GlobPattern(self.pattern))
 
     def text(self) -> str:
@@ -296,12 +307,14 @@ class _Combination(MetadataFilter):
         for part in self.parts:
             flat.extend(self._flattened(part))
         deepest = max((part.depth for part in flat), default=0)
+
         depth = 1 + deepest
         if len(flat) < 2 or depth > MAX_DEPTH:  # noqa: PLR2004 - a group joins
             raise _filter_error(
                 f"{len(flat)} parts, {depth} deep",
                 f"at least 2 parts, at most {MAX_DEPTH} deep",
             )
+
         object.__setattr__(self, "parts", tuple(flat))
         object.__setattr__(self, "_depth", depth)
 
@@ -311,6 +324,7 @@ class _Combination(MetadataFilter):
             return part.parts
         if isinstance(part, MetadataFilter):
             return (part,)
+
         raise _filter_error(f"{type(part).__name__} in a group", "metadata filters")
 
     @property
@@ -419,6 +433,7 @@ def _literal(value: Value) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
+
     return repr(value)
 
 
@@ -430,8 +445,10 @@ def _checked_value(argument: object) -> Value:
             f"a value of type {type(argument).__name__}",
             "a string, a number or a boolean",
         )
+
     if isinstance(value, float) and not math.isfinite(value):
         raise _filter_error(f"the number {value}", "a finite number")
+
     return value
 
 

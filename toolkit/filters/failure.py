@@ -181,6 +181,7 @@ class FailureFilter(_DerivedValues):
         if isinstance(filter, _TIMES) and since is None:
             first = parse_time(filter, name="filter, as a time")
             return cls(since=first, until=until)
+
         if since is not None or until is not None:
             raise InputError(
                 "reading filter",
@@ -188,9 +189,11 @@ class FailureFilter(_DerivedValues):
                 expected="one of them",
                 next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
             )
+
         if not isinstance(filter, FailureFilter):
             expected = "a FailureFilter, for example FailureFilter(since='7d', label='billing')"
             raise wrong("filter", filter, expected)
+
         return filter
 
     def for_load(self, redactor: Redactor) -> LoadFilter:
@@ -239,6 +242,7 @@ class FailureFilter(_DerivedValues):
         """
         values = row_mapping(row)
         check_columns(values, self._compared)
+
         return all(
             has_value(values, field, getattr(self, field.name))
             for field in self._compared
@@ -268,11 +272,13 @@ def _derived(values: Mapping[str, Any]) -> dict[str, Any]:
         name: value for name, value in values.items() if value not in (None, ())
     }
     reasons = _reasons_to_compare_here(set_values)
+
     parameters: list[tuple[str, str]] = []
     for name, value in set_values.items():
         if name not in reasons and name not in ("since", "until"):
             texts = _parameter_texts(value)
             parameters += ((FIELDS[name].parameter, text) for text in texts)
+
     return {
         "is_empty": not set_values,
         "span": (_unix_time(values["since"]), _unix_time(values["until"])),
@@ -289,6 +295,7 @@ def _derived(values: Mapping[str, Any]) -> dict[str, Any]:
 def _check_order(since: datetime | None, until: datetime | None) -> None:
     if since is None or until is None or since <= until:
         return
+
     raise filter_error(
         got=f"since {_iso(since)} after until {_iso(until)}",
         expected="a since that is not after until",
@@ -310,6 +317,7 @@ def _reasons_to_compare_here(set_values: Mapping[str, Any]) -> dict[str, str]:
         for sign, reason in _UNSENDABLE.items():
             if sign in joined:
                 reasons.setdefault(name, reason)
+
     return reasons
 
 
@@ -319,6 +327,7 @@ def _parameter_texts(value: Any) -> tuple[str, ...]:
         return value
     if isinstance(value, datetime):
         return (str(milliseconds(value)),)
+
     return (str(value),)
 
 
@@ -341,6 +350,7 @@ def _keep_function(
     texts = [text for field in _MASKABLE for text in written.get(field.name, ())]
     if MASK_START not in "\n".join(texts):
         return matches
+
     return lambda entry: matches(_with_masked_values(entry, redactor))
 
 
@@ -355,6 +365,7 @@ def _with_masked_values(entry: dict[str, Any], redactor: Redactor) -> dict[str, 
             values = comparable_values(entry.get(member))
             texts = [value for value in values if isinstance(value, str)]
             both_forms[member] = [*texts, *map(mask, texts)]
+
     return both_forms
 
 
@@ -364,6 +375,7 @@ def _as_json(written: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in written.items():
         if isinstance(value, tuple):
             values[name] = list(value)
+
     return values
 
 
@@ -371,6 +383,7 @@ def _short(value: object) -> str:
     """Return the repr of a value, with at most three items."""
     if not isinstance(value, tuple) or len(value) <= _MOST_SHOWN:
         return repr(value)
+
     shown = ", ".join(map(repr, value[:_MOST_SHOWN]))
     return f"({shown}, … {len(value) - _MOST_SHOWN} more)"
 

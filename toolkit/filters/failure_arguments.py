@@ -21,6 +21,7 @@ def read_field(field: FilterField, argument: Any, now: datetime) -> object:
         return None
     if field.kind != "time":
         return _read_one(field, argument)
+
     return parse_time(
         argument,
         now=now,
@@ -35,9 +36,11 @@ def _read_several(field: FilterField, argument: Any) -> tuple[Any, ...]:
     """Return the values of a field without duplicates. The values of a set are sorted."""
     if argument is None:
         return ()
+
     items = plain_list(plain(argument))
     if _is_single(items):
         items = [items]
+
     # an error names the value that cannot be used
     values = [_read_one(field, item) for item in items]
     # an empty tuple is the default, but an empty list is a selection that matched nothing
@@ -47,6 +50,7 @@ def _read_several(field: FilterField, argument: Any) -> tuple[Any, ...]:
             expected="at least one value, because a filter without values matches every failure",
             next_step=_leave_out(field),
         )
+
     if isinstance(items, set | frozenset):
         values.sort()
     return tuple(dict.fromkeys(values))
@@ -58,6 +62,7 @@ def _is_single(argument: Any) -> bool:
         return True
     if hasattr(argument, "columns"):
         return True
+
     return not isinstance(argument, Iterable)
 
 
@@ -109,6 +114,7 @@ def _nearest_argument(name: str) -> str:
     containing = [known for known in FIELDS if name in known]
     if len(containing) == 1:
         return nearest(containing[0], FIELDS)
+
     return nearest(name, FIELDS)
 
 

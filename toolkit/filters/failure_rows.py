@@ -37,8 +37,10 @@ def row_mapping(row: Any) -> Mapping[str, Any]:
         if hasattr(row, method):
             values = getattr(row, method)()
             break
+
     if isinstance(values, Mapping):
         return values
+
     raise InputError(
         "matching a failure",
         got=type(row).__name__,
@@ -51,6 +53,7 @@ def check_columns(row: Mapping[str, Any], compared: Iterable[FilterField]) -> No
     """Raise InputError if a row of a frame lacks the columns of a field."""
     if not _is_frame_row(row):
         return
+
     missing = [field.name for field in compared if row.keys().isdisjoint(field.columns)]
     if missing:
         raise InputError(
@@ -65,11 +68,13 @@ def has_value(row: Mapping[str, Any], field: FilterField, wanted: Any) -> bool:
     """Return whether a row has a value of a field that a filter accepts."""
     if field.compare == "contains":
         return names_error(_error_line(row), wanted)
+
     accepted = wanted
     if field.kind == "time":
         accepted = (milliseconds(wanted),)
     elif not field.many:
         accepted = (wanted,)
+
     return any(value in accepted for value in _row_values(row, field))
 
 
@@ -94,6 +99,7 @@ def _row_values(row: Mapping[str, Any], field: FilterField) -> list[object]:
         if name == "labels":
             cell = _labels(cell)
         values += comparable_values(cell)
+
     return values
 
 
@@ -101,6 +107,7 @@ def _labels(cell: object) -> object:
     """Return the labels of an entry, or of a row of a frame, which has them as a JSON array."""
     if not isinstance(cell, str):
         return cell
+
     try:
         return json.loads(cell)
     except ValueError:
@@ -116,6 +123,7 @@ def comparable_values(value: Any) -> Iterable[object]:
         return value
     if isinstance(value, datetime):
         return [milliseconds(value)]
+
     return [value]
 
 
@@ -127,8 +135,10 @@ def _none_if_missing(value: Any) -> Any:
     except TypeError:
         # NA can be neither true nor false
         return None
+
     if is_missing:
         return None
+
     return value
 
 
@@ -136,6 +146,7 @@ def _error_line(row: Mapping[str, Any]) -> str:
     """Return the line of the response that describes the error, as in the column ``error``."""
     if "error" in row and _is_frame_row(row):
         return str(_none_if_missing(row["error"]) or "")
+
     # an entry of the service, or a row without the column
     body = _text_member(row, "responseBody", "response_body")
     encoded = _text_member(row, "responseBodyBase64", "response_body_base64")
@@ -143,6 +154,7 @@ def _error_line(row: Mapping[str, Any]) -> str:
         return error_text(body).text
     if body is None:
         return _encoded_error_line(encoded)
+
     return error_text(body).text
 
 
@@ -152,6 +164,7 @@ def _text_member(row: Mapping[str, Any], member: str, column: str) -> str | None
     # an empty body is no body
     if value == "" or not isinstance(value, str):
         return None
+
     return value
 
 
@@ -163,4 +176,5 @@ def _encoded_error_line(encoded: str) -> str:
         return binary_line(encoded)
     except ValueError:  # not base64
         return error_text(None).text
+
     return error_text(body).text

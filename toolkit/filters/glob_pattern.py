@@ -58,6 +58,7 @@ class GlobPattern:
             raise _pattern_error(
                 f"{len(pattern)} characters", f"at most {MAX_PATTERN} characters"
             )
+
         self._segments = _segments(pattern)
         self._longest = max(map(len, self._segments))
         self._compiled = re.compile(_expression(self._segments), re.DOTALL)
@@ -80,12 +81,15 @@ class _Characters(NamedTuple):
         """Return the regular expression of one character."""
         if not self.ranges:
             return "."
+
         first_character = self.ranges[0][0]
         if self == _single(first_character):
             return re.escape(first_character)
+
         members = "".join(map(_range_expression, self.ranges))
         if self.negated:
             return f"[^{members}]"
+
         return f"[{members}]"
 
     def positions(self, codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
@@ -95,6 +99,7 @@ class _Characters(NamedTuple):
             inside |= (codes >= ord(low)) & (codes <= ord(high))
         if self.negated:
             return ~inside
+
         return inside
 
 
@@ -122,10 +127,12 @@ def _expression(segments: list[_Segment]) -> str:
     first, *later = map(_segment_expression, segments)
     if not later:
         return first
+
     # "a*b*c" becomes a, then the first b after it (never tried again), then c at the end of the string
     *between, last = later
     searches = [f"(?>.*?{segment})" for segment in between]
     last_length = len(segments[-1])
+
     return f"{first}{''.join(searches)}(?=.{{{last_length}}}).*+(?<={last})"
 
 
@@ -138,6 +145,7 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
     first, *later = segments
     if not later:
         return len(text) == len(first) and find(first, 0, len(text)) >= 0
+
     *between, last = later
     last_start = len(text) - len(last)
     # a segment that is not found has the position -1, and nothing is found after it
@@ -146,6 +154,7 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
         position = find(segment, position, last_start)
     if not 0 <= position <= last_start:
         return False
+
     return find(last, last_start, len(text)) >= 0
 
 
@@ -166,11 +175,13 @@ def _find(
     """
     if start < 0:
         return -1
+
     possible = np.ones(max(0, end - start - len(segment) + 1), np.bool_)
     for offset, characters in enumerate(segment, start):
         possible &= positions(characters)[offset : offset + len(possible)]
     if possible.any():
         return start + int(possible.argmax()) + len(segment)
+
     return -1
 
 
@@ -186,6 +197,7 @@ def _segments(pattern: str) -> list[_Segment]:
             segments.append([])
         else:
             segments[-1].append(_characters(token))
+
     # "**" leaves an empty segment, which matches anywhere and can be dropped.
     between = filter(None, segments[1:-1])
     return [segments[0], *between, *segments[1:][-1:]]
@@ -198,11 +210,13 @@ def _characters(token: re.Match[str]) -> _Characters:
         return _Characters(_ranges(token["members"]), negated=bool(token["negation"]))
     if single == "?":
         return _ANY
+
     if single == "[":
         raise _pattern_error(
             f"a '[' that is not closed at character {token.start()}",
             "']' after the characters of the set",
         )
+
     return _single(single)
 
 
@@ -214,6 +228,7 @@ def _ranges(members: str) -> tuple[tuple[str, str], ...]:
     """
     if not members:
         raise _pattern_error("an empty set", "characters between '[' and ']'")
+
     ranges = []
     for part in _RANGE.finditer(members):
         low = part["low"]
@@ -222,7 +237,9 @@ def _ranges(members: str) -> tuple[tuple[str, str], ...]:
             raise _pattern_error(
                 f"the range {low}-{high}", "a range with the lower end first"
             )
+
         ranges.append((low, high))
+
     return tuple(ranges)
 
 

@@ -35,6 +35,7 @@ class _LogQuery:
         if len(found.get("messageId", ())) > 1:
             # the service has a parameter of its own for several messages
             found["messageIds"] = found.pop("messageId")
+
         return found
 
 

@@ -113,9 +113,11 @@ def parse(text: str) -> MetadataFilter:
             got=type(text).__name__,
             expected="text",
         )
+
     parser = _FilterParser(text)
     if len(text) > MAX_TEXT:
         raise parser.error(MAX_TEXT, f"{len(text)} characters", f"at most {MAX_TEXT}")
+
     tree = parser.any_of()
     parser.need("the end")
     return tree
@@ -150,6 +152,7 @@ class _FilterParser:
         token = self._take(name)
         if token is None:
             raise self._unexpected()
+
         return token
 
     def error(
@@ -168,26 +171,32 @@ class _FilterParser:
     def _condition(self) -> MetadataFilter:
         if self._take("'('") is not None:
             return self._in_parentheses()
+
         if (has := self._take("HAS")) is not None:
             negated = len(has.split()) > len(("HAS", "FIELD"))
             field = self.need("a field")
             return self._checked(HasField, field, negated=negated)
+
         field, start = self.need("a field"), self._start
         if (operator := self._take("= != < <= > >=")) is not None:
             value = self._value()
             return self._checked(Comparison, field, operator, value, start=start)
+
         negated = self._take("NOT") is not None
         if self._take("IN") is not None:
             values = self._values()
             return self._checked(
                 Membership, field, values, negated=negated, start=start
             )
+
         if self._take("CONTAINS") is not None:
             value = self._value()
             return self._checked(Contains, field, value, negated=negated, start=start)
+
         self.need("GLOB")
         pattern = _unquoted(self.need("text in quotes"))
         self._checked(GlobPattern, pattern)
+
         return self._checked(Glob, field, pattern, negated=negated, start=start)
 
     def _in_parentheses(self) -> MetadataFilter:
@@ -197,9 +206,11 @@ class _FilterParser:
             raise self.error(
                 self._start, "one more '('", f"parentheses at most {MAX_DEPTH} deep"
             )
+
         inner = self.any_of()
         self.need("')'")
         self._depth -= 1
+
         return inner
 
     def _values(self) -> tuple[str | int | float | bool, ...]:
@@ -208,6 +219,7 @@ class _FilterParser:
         while self._take("','") is not None:
             values.append(self._value())
         self.need("')'")
+
         return tuple(values)
 
     def _value(self) -> str | int | float | bool:
@@ -217,6 +229,7 @@ class _FilterParser:
             return self._checked(_number, token)
         if self._take("true") is not None:
             return True
+
         self.need("false")
         return False
 
@@ -245,6 +258,7 @@ class _FilterParser:
         if match is None:
             self._tried.add(name)
             return None
+
         self._start, self._next = match.span()
         self._tried.clear()
         return match[0]
@@ -282,11 +296,14 @@ def _number(token: str) -> int | float:
         raise InputError(
             "reading a number", got=length, expected=f"at most {_MAX_DIGITS} characters"
         )
+
     if token.lstrip("+-").isdigit():
         return int(token)
+
     number = float(token)
     if math.isinf(number):
         raise InputError("reading a number", got=token, expected="a finite number")
+
     return number
 
 
@@ -299,7 +316,9 @@ def _hint(text: str, position: int) -> str | None:
         # the second character of "==" is the unexpected token
         if len(sign) > 1 and sign in near:
             return hint
+
     follows_not = text[:position].upper().split()[-1:] == ["NOT"]
     if follows_not or text[position:].upper().startswith("NOT "):
         return "NOT follows the field, for example city NOT IN ('Izmir'). A condition cannot begin with NOT."
+
     return None

@@ -201,12 +201,14 @@ class VectorQuery:
                 " and ".join(questions) or "no question",
                 "one of vector, data, sparse, id, or vector and sparse",
             )
+
         question = questions[0]
         if self.query_mode is not None and question != "data":
             raise _query_error(
                 f"query_mode={self.query_mode!r} without data",
                 "query_mode only for text queries",
             )
+
         if self.exclude_self and question != "id":
             raise _query_error(
                 "exclude_self=True without id", "exclude_self only for queries by id"
@@ -220,11 +222,13 @@ class VectorQuery:
                 "dimension": len(self.vector),
                 "sha256": _digest(self.vector),
             }
+
         if self.sparse is not None:
             scope["sparse"] = {
                 "terms": len(self.sparse.indices),
                 "sha256": _digest(tuple(self.sparse)),
             }
+
         return scope
 
     def to_code(self) -> str:
@@ -237,6 +241,7 @@ class VectorQuery:
                 "indices": list(self.sparse.indices),
                 "values": list(self.sparse.values),
             }
+
         return _CALL.write(**arguments)
 
     def __repr__(self) -> str:
@@ -258,6 +263,7 @@ class VectorQuery:
             value = getattr(self, item.name)
             if value != _DEFAULTS[item.name].default:
                 changed[item.name] = value
+
         return changed
 
 
@@ -300,11 +306,13 @@ def numbers(name: str, values: object) -> list[float]:
         raise wrong(name, values, expected)
     if np.ma.is_masked(values):
         raise wrong(name, values, f"{expected}, none of them masked")
+
     array = _numeric_array(name, values)
     finite = np.isfinite(array)
     if not finite.all():
         index = int(finite.argmin())
         raise _not_finite(name, f"{array[index]}", index)
+
     as_floats: list[float] = array.astype(float).tolist()
     return as_floats
 
@@ -318,6 +326,7 @@ def _numeric_array(name: str, values: Iterable[object]) -> np.ndarray[Any, Any]:
     _check_axis(name, array)
     if array.dtype.kind in "fiu" and not _contains_booleans(items):
         return array
+
     # fractions are numbers, booleans and strings are not: check one by one
     return np.array([_number(name, index, item) for index, item in enumerate(items)])
 
@@ -329,6 +338,7 @@ def _check_axis(name: str, array: np.ndarray[Any, Any]) -> None:
         got = "no numbers"
     elif array.ndim == 1:
         return
+
     raise InputError(
         f"reading {name}",
         got=got,
@@ -356,6 +366,7 @@ def _as_array(items: Any) -> np.ndarray[Any, Any]:
 def _number(name: str, index: int, item: object) -> float:
     if isinstance(item, bool) or not isinstance(item, Real):
         raise _not_finite(name, shown(item), index)
+
     try:
         return float(item)
     except OverflowError:  # an integer above 1.8e308
@@ -381,12 +392,14 @@ def sparse_vector(name: str, argument: object) -> SparsePair:
             got="indices that are negative or fractional",
             expected="whole numbers of at least 0",
         )
+
     if len(indices) != len(values):
         raise InputError(
             f"reading {name}",
             got=f"{len(indices)} indices and {len(values)} values",
             expected="one value per index",
         )
+
     return SparsePair(integers, tuple(values))
 
 
@@ -397,8 +410,10 @@ def _sparse_parts(name: str, argument: object) -> tuple[list[float], list[float]
     if isinstance(argument, Mapping):
         _check_sparse_names(name, argument, expected)
         pair = (argument["indices"], argument["values"])
+
     if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a pair
         raise wrong(name, pair, expected)
+
     indices = numbers(f"{name} indices", pair[0])
     values = numbers(f"{name} values", pair[1])
     return indices, values
@@ -410,6 +425,7 @@ def _check_sparse_names(
     unknown = [key for key in argument if key not in _SPARSE_NAMES]
     if not unknown and len(argument) == len(_SPARSE_NAMES):
         return
+
     next_step = None
     if unknown:
         next_step = nearest(unknown[0], _SPARSE_NAMES)

@@ -38,4 +38,5 @@ def draw_check(
     taken, above = axis.legend(ax, lines, names, theme)
     axis.heading(ax, f"{state}: {title}", theme, above=above)
     axis.time_axis(ax, days[0], days[-1], taken=taken)
+
     return ax

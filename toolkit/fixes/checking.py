@@ -221,6 +221,7 @@ def check_fix(
         failures = load_failures(failures, progress=progress)
     fresh = freshness_of(failures, now, None)
     fixed_at = parse_time(since, now=fresh.now, name="since")
+
     end = fresh.end
     if fixed_at >= end:
         raise InputError(
@@ -229,6 +230,7 @@ def check_fix(
             expected="data from after the fix",
             next_step="Load the failures again, or check the time zone of since.",
         )
+
     group, rows = _rows_of_group(failures, group, rules)
     redriven = _redriven(redrive, group, fixed_at)
     rows = rows[~rows["dlq_id"].isin(redriven.new_ids)]
@@ -248,6 +250,7 @@ def check_fix(
         wait = course.wait()
         if wait is None:
             reason = f"Only {counted(len(before), 'failure')} before: too few to decide"
+
     holds_since = None
     if state == STOPPED:
         holds_since = _timestamp(float(after[-1]) if len(after) else _day(fixed_at))
@@ -299,6 +302,7 @@ class _Course:
             return NOT_KNOWN
         if first.continues:
             return FAILING
+
         seen, start = first.failures, first.position
         while True:
             later = evidence.first_decision(positions[seen:] - start, end - start)
@@ -312,10 +316,12 @@ class _Course:
         """Return the time after which the failures have stopped if no more come; None if never."""
         if not self.rate.evidence.can_decide:
             return None
+
         wanted = self.rate.evidence.stopping_point(len(self.after), self.prior)
         days = self.rate.wait(self.end, max(wanted - self.end_position, 0.0))
         if days is None:
             return None
+
         minutes = int(np.ceil(days * 1440 + 1e-6))
         return timedelta(minutes=minutes)
 
@@ -330,6 +336,7 @@ class _Course:
         milliseconds = np.round(times * _DAY_MS).astype("int64")
         when = pd.to_datetime(milliseconds, unit="ms", utc=True).as_unit("ms")
         columns = {"time": when, "failures": pd.array(seen, dtype="Int64")}
+
         return pd.DataFrame(columns | {"expected": expected, "score": scores})
 
 
@@ -345,6 +352,7 @@ def _redriven(redrive: Any, group: str, since: datetime) -> _Redriven:
     """Return the evidence of the entries of a group that a redrive ended before and after the fix."""
     if redrive is None:
         return _Redriven()
+
     frame: pd.DataFrame = instance(
         "redrive", getattr(redrive, "frame", None), pd.DataFrame, "a RedriveResult"
     )
@@ -355,6 +363,7 @@ def _redriven(redrive: Any, group: str, since: datetime) -> _Redriven:
     for part in (ended[~is_after], ended[is_after]):
         again = int(part["state"].isin(_AGAIN).sum())
         counts.append((again, len(part) - again))
+
     new_ids = tuple(own["new_dlq_id"].dropna())
     return _Redriven(redrive_score(*counts), new_ids)
 
@@ -371,6 +380,7 @@ def _rows_of_group(
     frame["when"] = table["when_"].to_pandas()
     own: pd.DataFrame = frame[np.array(ids) == group]
     rows = own.drop_duplicates("dlq_id", keep="last").assign(title=titles[group])
+
     return group, rows
 
 
@@ -381,6 +391,7 @@ def _whole_id(group: str, ids: Sequence[str]) -> str:
     """
     if group in ids:
         return group
+
     matching = [
         whole
         for whole in ids
@@ -388,12 +399,14 @@ def _whole_id(group: str, ids: Sequence[str]) -> str:
     ]
     if len(matching) == 1:
         return matching[0]
+
     if matching:
         raise InputError(
             _DOING,
             got=f"{group!r}, the beginning of {len(matching)} groups",
             expected="the beginning of one group",
         )
+
     raise InputError(
         _DOING,
         got=f"the group {group!r}, without a failure",
@@ -415,9 +428,11 @@ def _rate(
             (_day(start), _day(stop)) for start, stop in gaps_of(failures)
         )
         return daily_rate(before, since, gaps)
+
     columns = ["workflow_url", "completed_at"]
     table = select(runs, columns, doing=_DOING, name="runs").table().to_pandas()
     own = table[table["workflow_url"].isin(rows["workflow_url"])]
+
     ended = np.sort(_days(own["completed_at"].dropna()))
     if not len(ended) or ended[0] >= since:
         raise InputError(
@@ -426,6 +441,7 @@ def _rate(
             expected="runs that cover the time before and after the fix",
             next_step="Leave out runs to compare failures over time.",
         )
+
     return run_rate(before, since, ended)
 
 
@@ -434,6 +450,7 @@ def _not_whole(failures: AnyFrame) -> str:
     receipt = receipt_of(failures)
     if receipt is None or receipt.complete:
         return ""
+
     return "The load is not complete, so failures may be missing: load them again"
 
 

@@ -57,6 +57,7 @@ class DailyClock:
         for start, end in self.gaps:
             inside = self._whole(np.clip(times, start, end))
             positions = positions - (inside - self._whole(np.array([start])))
+
         return positions
 
     def ahead(self, end: float, amount: float) -> float:
@@ -71,6 +72,7 @@ class DailyClock:
         hours = np.maximum(times - days, 0.0) * _HOURS + _ROUNDING
         full = np.minimum(hours.astype(np.int64), _HOURS - 1)
         before = np.concatenate([[0.0], np.cumsum(self.weights)])[full]
+
         return np.asarray(
             days + (before + (hours - full) * self.weights[full]) / _HOURS
         )
@@ -119,6 +121,7 @@ class EarlierRate:
             isinstance(self.clock, DailyClock) and units > _LONGEST_DAYS
         ):
             return None
+
         return self.clock.ahead(end, units) - end
 
 
@@ -149,11 +152,13 @@ def _rate(
     length = float(edges[1] - edges[0])
     if len(before) == 0 or length <= 0:
         return EarlierRate(clock, 0.0, PriorCounts(0.0, 1.0), begin)
+
     evidence = evidence_of(np.diff(clock.at(before)), len(before))
     counted = float(len(before))
     if not has_own_start:
         # the measured time begins with an episode, which therefore does not count
         counted = (counted - 1) * evidence.known * (2 - evidence.burst_share) / counted
+
     return EarlierRate(clock, counted / length, evidence, begin)
 
 
@@ -165,4 +170,5 @@ def _hour_weights(before: Numbers) -> Numbers:
     counts = np.bincount(hours, minlength=_HOURS)
     even = len(later) / _HOURS
     weights = (share * counts + _SMOOTHING) / (share * even + _SMOOTHING)
+
     return np.asarray(weights / weights.mean())

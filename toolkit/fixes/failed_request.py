@@ -99,6 +99,7 @@ class FailedRequest:
         shown = self.shown
         everything = [shown.url, *(parts for _, parts in shown.headers), shown.body]
         found = [part for part in chain(*everything) if isinstance(part, Placeholder)]
+
         return tuple(dict.fromkeys(found))
 
     @property
@@ -126,6 +127,7 @@ class FailedRequest:
             is_binary=is_binary,
             outcome=redact.text(self._outcome()),
         )
+
         return shown, variables.by_mask
 
     def fill_in(self, secrets: Mapping[str, str | None]) -> FailedRequest:
@@ -153,6 +155,7 @@ class FailedRequest:
         """
         secrets = checked_secrets(secrets)
         variables = self._variables()
+
         missing = sorted(set(variables.values()) - secrets.keys())
         if missing:
             raise InputError(
@@ -161,10 +164,12 @@ class FailedRequest:
                 expected="the values that were masked when the failure was loaded",
                 next_step=f"Pass secrets={{{missing[0]!r}: …}}, or None to leave the header out.",
             )
+
         values = {mask: secrets[variable] for mask, variable in variables.items()}
         # Latin-1 has one character per byte, so that bodies that are not UTF-8 stay exact
         body = _filled(self.body.decode("latin-1"), values)
         filled = [(name, _filled(value, values)) for name, value in self.headers]
+
         return replace(
             self,
             url=_filled(self.url, values) or "",
@@ -177,6 +182,7 @@ class FailedRequest:
         raw = [self.url, *(value for _, value in self.headers)]
         raw.append(self.body.decode("latin-1"))
         contained = set(chain.from_iterable(map(MASK.findall, raw)))
+
         return {
             mask: variable
             for mask, variable in self._divided()[1].items()
@@ -248,6 +254,7 @@ class FailedRequest:
             (name, redact.displayed_header(name, value)) for name, value in self.headers
         ]
         table = pd.DataFrame(rows, columns=["header", "value"], dtype="str")
+
         return frame_table(repr(self), table)
 
 
@@ -288,11 +295,13 @@ def checked_secrets(secrets: object) -> dict[str, str | None]:
     """Return the values of variables. Raise InputError if one is neither a str nor None."""
     if secrets is None:
         return {}
+
     given = mapping("secrets", secrets)
     for variable, value in given.items():
         if not isinstance(variable, str) or not isinstance(value, str | None):
             # the error does not show the value, which may be a token
             raise wrong("secrets", type(value).__name__, "a dict of str to str or None")
+
     return dict(given)
 
 
@@ -305,6 +314,7 @@ def request_of(row: dict[str, Any]) -> FailedRequest:
             got=f"the address {url[:80]!r} of {_text(row, 'dlq_id')!r}",
             expected="an http or https address",
         )
+
     headers, left_out = _sendable_headers(_text(row, "headers"))
     return FailedRequest(
         dlq_id=_text(row, "dlq_id"),
@@ -325,6 +335,7 @@ def body_of(row: dict[str, Any], column: str) -> bytes:
         decoded = base64_bytes(encoded)
         if decoded is not None:
             return decoded
+
     return _text(row, column).encode("utf-8", "surrogatepass")
 
 
@@ -332,6 +343,7 @@ def body_text(body: bytes) -> str | None:
     """Return the text of a body, or None if it is not UTF-8 or contains a null character."""
     if b"\0" in body:
         return None
+
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -349,6 +361,7 @@ def _one_row(failure: Any) -> dict[str, Any]:
             f"one row, and not {counted(len(frame), 'row')}",
             "Choose one, for example failures.iloc[0].",
         )
+
     return {str(name): value for name, value in frame.iloc[0].items()}
 
 
@@ -357,6 +370,7 @@ def _text(row: dict[str, Any], column: str) -> str:
     value = row.get(column)
     if _is_missing(value):
         return ""
+
     return str(value)
 
 
@@ -368,6 +382,7 @@ def _status(row: dict[str, Any]) -> int | None:
     status = row.get("response_status")
     if _is_missing(status):
         return None
+
     try:
         return int(float(status))  # type: ignore[arg-type]  # anything that a frame can contain
     except (TypeError, ValueError, OverflowError):
@@ -396,6 +411,7 @@ def _filled(text: str, values: Mapping[str, str | None]) -> str | None:
         if value is None:
             return None
         text = text.replace(mask, value)
+
     return text
 
 
@@ -412,6 +428,7 @@ def _sendable_headers(
             sendable.append((name, value))
         else:
             invalid.append(name)
+
     return tuple(sendable), tuple(dict.fromkeys(invalid))
 
 

@@ -104,18 +104,21 @@ def index_failures(
     groups, ids = grouped(table, given)
     if groups.frame.empty:
         return 0
+
     outcomes = find_retry_outcomes(failures, runs=runs, retried=retried).frame[
         "outcome"
     ]
     rows = _latest_rows(table, ids, outcomes)
     known = _known(service, [*groups.frame["group"]], namespace)
     redactor = service.redactor
+
     texts, metadata = [], []
     for group in groups.frame.itertuples(index=False):
         name = str(group.group)
         row: Any = rows.loc[name]
         texts.append(stored_text(row["response_body"], redactor))
         metadata.append(_metadata(group, row, known.get(name, {}), redactor))
+
     made = zip(
         groups.frame["group"], texts, embeddings(texts, embed), metadata, strict=True
     )
@@ -140,6 +143,7 @@ def _latest_rows(table: pa.Table, ids: list[str], outcomes: pd.Series) -> pd.Dat
     classes = classify_failures(last[columns]).frame["class"]
     by_group = frame.groupby("group")
     last = last.assign(failure_class=classes).set_index("group")
+
     return last.assign(
         workflows=by_group["workflow_url"].agg(_most_frequent),
         outcome=by_group["outcome"].agg(outcomes_in_words),
@@ -156,6 +160,7 @@ def _known(
     """Return the stored metadata of groups."""
     if namespace not in list_namespaces(service):
         return {}
+
     stored = fetch_vectors(
         service, groups, namespace=namespace, include_vectors=False, include_data=False
     )

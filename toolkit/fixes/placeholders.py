@@ -59,6 +59,7 @@ class Variables:
             self.by_mask.setdefault(match[0], variable)
             parts.append(Placeholder(variable, place))
             end = match.end()
+
         parts.append(masked[end:])
         return tuple(part for part in parts if part)
 
@@ -70,6 +71,7 @@ class Variables:
         number = known.index(mask) + 1
         if number == 1:
             return f"{_PREFIX}{name}"
+
         return f"{_PREFIX}{name}_{number}"
 
 
@@ -88,8 +90,10 @@ def _mask_base64(encoded: str, redact: Redactor, depth: int = 1) -> str:
         text = (decoded or b"").decode()
     except UnicodeDecodeError:
         return encoded  # a word or an image, for example
+
     if _has_secret(text, redact, depth):
         return redact.mask(encoded)
+
     return encoded
 
 
@@ -98,6 +102,7 @@ def _has_secret(text: str, redact: Redactor, depth: int) -> bool:
         return True
     if depth == _DEEPEST:
         return False
+
     return text != _BASE64.sub(
         lambda run: _mask_base64(run[0], redact, depth + 1), text
     )

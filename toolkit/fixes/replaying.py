@@ -101,6 +101,7 @@ class Replays:
         sent = f"{counted(len(self.frame), 'request')} sent again"
         if not outcomes:
             return sent
+
         return f"{sent}: {', '.join(outcomes)}"
 
     def __repr__(self) -> str:
@@ -189,6 +190,7 @@ def replay_failure(
     ]
     # as long as these live, every redactor masks them, for example in a response that repeats the token
     known_secrets = _own_secrets(filled, requests)
+
     sent: list[_Answer] = []
     with (
         urllib3.connection_from_url(
@@ -204,6 +206,7 @@ def replay_failure(
             headers = _signed_headers(request, key, signed_url or request.url)
             sent.append(_send(pool, request, headers, limit))
             bar.add(1)
+
     replays = Replays(_compared(chosen, requests, sent))
     del known_secrets
     return replays
@@ -215,11 +218,13 @@ def _own_secrets(
     """Return values that were filled in, secret headers, and the words of both, for example a token."""
     redact = Redactor()
     values = list(filter(None, filled.values()))
+
     headers = chain.from_iterable(map(attrgetter("headers"), requests))
     for name, value in headers:
         masked = redact.header(name, value)
         if masked != value:
             values.append(value)
+
     words = " ".join(values).split()
     return list(map(Secret, dict.fromkeys([*values, *words])))
 
@@ -234,6 +239,7 @@ def _application(to: str, confirm: str | None) -> SplitResult:
             address.scheme,
             "an http or https address without a user, for example 'http://localhost:3000'",
         )
+
     if not is_loopback(host) and confirm != host:
         raise InputError(
             _DOING,
@@ -241,6 +247,7 @@ def _application(to: str, confirm: str | None) -> SplitResult:
             expected="this machine, or the confirmation of the host",
             next_step=f"The application there executes the requests. To send them, pass confirm={host!r}.",
         )
+
     return address
 
 
@@ -251,6 +258,7 @@ def _rows(failures: Any) -> pd.DataFrame:
     frame = checked_frame("failures", failures, *GROUPED, "headers", "body")
     groups, ids = grouped(frame)
     titles = groups.frame.set_index("group")["title"]
+
     return frame.assign(group=ids, title=titles.reindex(ids).to_numpy())
 
 
@@ -262,6 +270,7 @@ def _chosen(rows: pd.DataFrame, per_group: int | None) -> pd.DataFrame:
     )
     if per_group is None:
         return ordered
+
     return ordered.groupby("group", sort=False).head(whole("per_group", per_group))
 
 
@@ -292,6 +301,7 @@ def _signed_headers(
         headers[f"{prefix}-Signature"] = sign_delivery(
             request.body, url=signed_url, key=key
         )
+
     return headers
 
 
@@ -300,6 +310,7 @@ def _prefix(request: FailedRequest) -> str:
     names = " ".join(name.lower() for name, _ in request.headers)
     if "service-" in f" {names}":
         return "Service"
+
     return "Upstash"
 
 
@@ -327,6 +338,7 @@ def _send(
             response.close()
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         return _Answer(None, b"", _problem(error), time.monotonic() - started)
+
     return _Answer(response.status, body, None, time.monotonic() - started)
 
 
@@ -337,6 +349,7 @@ def _problem(error: Exception) -> str:
         return "no response within the time limit"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         return "nothing accepts connections at this address"
+
     return f"the connection failed ({type(error).__name__})"
 
 
@@ -358,6 +371,7 @@ def _compared(
             "response_body": _kept_body(answer, redact),
         }
         rows.append(row | replayed)
+
     return typed_rows(rows, _TYPES)
 
 
@@ -368,6 +382,7 @@ def _as_failures(chosen: pd.DataFrame, answers: Sequence[_Answer]) -> pd.DataFra
     )
     texts = bodies.map(body_text).astype("str")
     encoded = bodies.map(base64.b64encode).map(bytes.decode).astype("str")
+
     return chosen.assign(
         response_status=pd.array([answer.status for answer in answers], dtype="Int64"),
         response_body=texts,
@@ -387,6 +402,7 @@ def _outcome(answer: _Answer, *, is_same: bool) -> str:
         return SUCCEEDED
     if is_same:
         return SAME
+
     return OTHER
 
 
@@ -399,5 +415,6 @@ def _kept_body(answer: _Answer, redact: Redactor) -> str | None:
 def _error(answer: _Answer, redact: Redactor) -> str | None:
     if answer.problem is not None or _has_succeeded(answer):
         return answer.problem
+
     body = body_text(answer.body) or ""
     return visible(redact.text(error_text(redact.text(body)).text))

@@ -81,17 +81,21 @@ def curl_command(request: ShownRequest) -> str:
     if not request.names_content_type:
         # curl would add the type of a form
         arguments.append("--header 'Content-Type:'")
+
     if request.fits_argument:
         # unlike --data-binary, --data-raw does not read a file if the body begins with @
         arguments.append(f"--data-raw {_shell(request.body)}")
         return _command(arguments)
+
     if request.has_secret_body:
         # a shell cannot put values into bytes, so the reader provides the whole body
         arguments.append('--data-binary "@${FILL_IN_BODY_FILE:?}"')
         return _command(arguments)
+
     arguments.append("--data-binary @-")
     encoded = base64.b64encode(request.visible_body).decode()
     lines = textwrap.wrap(encoded, _BASE64_LINE)
+
     return "\n".join(["base64 -d <<'END' |", *lines, "END", _command(arguments)])
 
 
@@ -127,6 +131,7 @@ def test_the_failed_request_succeeds():
     assert response.status_code < 300, response.text
 """
     url = joined([Code("APPLICATION"), _text(path)], " + ")
+
     return fill(
         template,
         title=literal(request.outcome),
@@ -157,6 +162,7 @@ def _shell(parts: Parts) -> str:
             words.append(f'"${{{part.variable}:?}}"')
         else:
             words.append(shlex.quote(part))
+
     return "".join(words) or "''"
 
 
@@ -191,6 +197,7 @@ def _joined_headers(request: ShownRequest) -> list[tuple[str, Code]]:
     for name, parts in request.headers:
         names.setdefault(name.lower(), name)
         values.setdefault(name.lower(), []).append(parts)
+
     return [(names[key], _text(_with_commas(listed))) for key, listed in values.items()]
 
 
@@ -238,6 +245,7 @@ def _path(url: Parts) -> Parts:
         path = after_host(f"://{part}" if position else str(part))
         if isinstance(part, str) and path:
             return (path, *url[position + 1 :])
+
     return ()
 
 

@@ -121,6 +121,7 @@ class RunbookSuggestions(HasFrame):
                 link = row["link"]
             about = {"runbook": row["runbook"], "title": row["runbook_title"]}
             found[str(row["group"])] = about | {"link": link}
+
         return found
 
     def __repr__(self) -> str:
@@ -198,6 +199,7 @@ def suggest_runbooks(
     k = whole("k", k, most=TUNING.depth)
     if cut is not None and not _is_number(cut):
         raise wrong("cut", cut, "a number")
+
     if not isinstance(groups, FailureGroups):
         groups = group_failures(groups)
     searched = groups.frame.head(TUNING.most_groups)
@@ -205,6 +207,7 @@ def suggest_runbooks(
     texts = [_query_text(row, redactor) for row in searched.itertuples(index=False)]
     if not texts:
         return RunbookSuggestions(typed_rows([], _TYPES), float("nan"))
+
     scores, mistakes = _scores([*texts, *UNRELATED_ERRORS], service, namespace, embed)
     for mistake in mistakes:
         warnings.warn(mistake, UnexpectedResultWarning, stacklevel=2)
@@ -213,11 +216,13 @@ def suggest_runbooks(
     measured_cut = cut_of(unrelated, usual) if cut is None else float(cut)
     ranked = [_ranked(hits, usual, k) for hits in own]
     documents = _documents(ranked, service, namespace)
+
     rows: list[dict[str, Any]] = []
     for group, hits in zip(searched.itertuples(index=False), ranked, strict=True):
         title = visible(redactor.text(str(group.title)))
         about = {"group": group.group, "title": title}
         rows += _rows(about, hits, documents, measured_cut)
+
     return RunbookSuggestions(typed_rows(rows, _TYPES), measured_cut)
 
 
@@ -243,8 +248,10 @@ def _scores(
         # Fused scores are made of ranks: the best one is high even if nothing is near.
         mode = {"fusion_algorithm": "DBSF"} if embed else {"query_mode": "DENSE"}
         options |= mode
+
     queries = text_queries(texts, embed, **options)
     scores: list[dict[str, float]] = [{} for _ in texts]
+
     mistakes: list[str] = []
     for start in range(0, len(queries), TUNING.batch):
         hits, found = run_queries(service, queries[start : start + TUNING.batch])
@@ -252,6 +259,7 @@ def _scores(
         numbers = zip(hits["query"], hits["id"], hits["score"], strict=True)
         for number, document, score in numbers:
             scores[start + int(number)][document] = float(score)
+
     return scores, mistakes
 
 
@@ -268,6 +276,7 @@ def usual_scores(unrelated: Sequence[Mapping[str, float]]) -> dict[str, float]:
     lowest = np.array(list(map(_lowest, unrelated)))
     scores = table.to_numpy()
     known = np.where(np.isnan(scores), lowest[:, np.newaxis], scores)
+
     return dict(zip(table.columns, known.mean(axis=0).tolist(), strict=True))
 
 
@@ -298,6 +307,7 @@ def cut_of(
     best = np.array(tops) * len(tops) / (len(tops) - 1)
     middle = float(np.median(best))
     spread = TUNING.spread_of_normal * float(np.median(np.abs(best - middle)))
+
     return middle + TUNING.strictness * (spread or float(best.std()))
 
 
@@ -316,10 +326,12 @@ def _documents(
     ids = list(dict.fromkeys(name for hits in ranked for name, _ in hits))
     if not ids:
         return {}
+
     fetched = fetch_vectors(service, ids, namespace=namespace, include_vectors=False)
     about = partial(_about, redactor=service.redactor)
     metadata = metadata_values(fetched["metadata"])
     columns = zip(fetched["id"], metadata, fetched["data"], strict=True)
+
     return {name: about(name, values, data) for name, values, data in columns}
 
 
@@ -332,6 +344,7 @@ def _about(name: str, metadata: Any, data: Any, redactor: Redactor) -> dict[str,
     link = _first_text(values, _LINKS)
     if link is not None and link.startswith(("https://", "http://")):
         return {"runbook_title": shown, "link": redactor.url(link)}
+
     return {"runbook_title": shown}
 
 

@@ -94,6 +94,7 @@ class PriorCounts:
         rest, share = TUNING.remaining, self.burst_share
         known = max(self.known, 1e-9)
         ratio = np.log((known + expected) / (known + rest * expected))
+
         return float(share * (seen * np.log(1 / rest) - (known + seen) * ratio))
 
     def stopping_point(self, seen: int, prior: float = 0.0) -> float:
@@ -112,12 +113,14 @@ class PriorCounts:
             low, high = high, 2 * high
             if high > 1e6 * (1 + self.known):
                 return float("inf")
+
         for _ in range(TUNING.precision):
             middle = (low + high) / 2
             if self.score(seen, middle) + prior > -LIMIT:
                 low = middle
             else:
                 high = middle
+
         return high
 
     def first_decision(
@@ -136,6 +139,7 @@ class PriorCounts:
         """
         if not self.can_decide:
             return None
+
         for number, position in enumerate([*positions.tolist(), end]):
             # Between two failures the score only falls.
             if self.score(number, position) + prior <= -LIMIT:
@@ -144,6 +148,7 @@ class PriorCounts:
             after = self.score(number + 1, position) + prior
             if is_failure and after >= LIMIT:
                 return Decision(True, float(position), number + 1)
+
         return None
 
 
@@ -156,6 +161,7 @@ def extremal_index(gaps: Numbers) -> float:
     squares = float(np.square(gaps).sum())
     if squares == 0:
         return 1.0
+
     estimate = 2 * float(gaps.sum()) ** 2 / (len(gaps) * squares)
     return min(estimate, 1.0)
 
@@ -167,6 +173,7 @@ def evidence_of(gaps: Numbers, count: int) -> PriorCounts:
     # The first episode begins the measured time, so it tells nothing about the rate.
     episodes = max(share * count, 1.0)
     known = count * (episodes - 1) / episodes
+
     # The number of failures per burst varies, so that bursts tell less than as many single failures.
     return PriorCounts(known / (2 - share), share)
 
@@ -183,6 +190,7 @@ def redrive_score(earlier: tuple[int, int], later: tuple[int, int]) -> float:
     """
     if not sum(earlier) or not sum(later):
         return 0.0
+
     shares = (np.arange(1000) + 0.5) / 1000
     again, succeeded = earlier
     weights = (again - 0.5) * np.log(shares) + (succeeded - 0.5) * np.log1p(-shares)
@@ -191,4 +199,5 @@ def redrive_score(earlier: tuple[int, int], later: tuple[int, int]) -> float:
     continuing = failed * np.log(shares) + passed * np.log1p(-shares)
     stopped = failed * np.log(rest) + passed * np.log1p(-rest)
     totals = [np.logaddexp.reduce(weights + part) for part in (continuing, stopped)]
+
     return float(totals[0] - totals[1])

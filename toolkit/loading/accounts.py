@@ -44,6 +44,7 @@ def account_of(service: Service, kind: Kind) -> Account | None:
     """Return the account of the token of the queue."""
     if service.queue is None:
         return None
+
     return Account(
         key=service.redactor.keyed_tag(_KEY),
         tag=service.redactor.keyed_tag(_TOKEN, service.queue.token),
@@ -57,4 +58,5 @@ def _has_entry(service: Service, kind: Kind, dlq_id: str) -> bool:
             get_entry(transport, dlq_id, kind=kind)
         except NotFoundError:
             return False
+
     return True

@@ -97,12 +97,14 @@ def load_callbacks(
         optional=True,
     )
     started = utc_now()
+
     turned_away = 0
     assumptions: tuple[str, ...] = ()
     if isinstance(source, CallbackReceiver):
         turned_away = source.turned_away
         assumptions = ("callbacks that have not arrived are not in it",)
         redactor = redactor or source.redactor
+
     known = redactor or Redactor()
     all_bodies = _bodies(source)
     bodies = list(islice(all_bodies, limit))
@@ -148,6 +150,7 @@ def _path_of(source: str | Path) -> Path:
             expected="a path, or bodies",
             next_step="Write load_callbacks([text]).",
         )
+
     return Path(source)
 
 
@@ -155,6 +158,7 @@ def _checked_body(body: Any, index: int) -> Body:
     if not isinstance(body, _BODIES):
         got = f"{type(body).__name__} as body {index}"
         raise _no_source(got, "JSON as bytes or text, or a dict")
+
     checked: Body = body
     return checked
 
@@ -166,12 +170,14 @@ def _several(source: Any) -> Iterable[Any]:
     """Return the bodies of a receiver, one body as the only one, or several bodies."""
     if isinstance(source, CallbackReceiver):
         return source.received()
+
     if isinstance(source, bytearray):
         source = bytes(source)
     if isinstance(source, bytes | Mapping):
         return [source]
     if isinstance(source, Iterable):
         return source
+
     raise _no_source(
         f"{type(source).__name__} for source",
         "a CallbackReceiver, a path, or callback bodies",
@@ -184,6 +190,7 @@ def _from_path(path: Path) -> Iterator[Body]:
         is_folder = path.is_dir()
     except OSError as error:
         raise _no_source(f"a path that is {error.strerror}") from None
+
     files = _files_of_folder(path) if is_folder else [_checked_file(path)]
     yield from chain.from_iterable(map(_from_file, files))
 
@@ -198,6 +205,7 @@ def _checked_file(path: Path) -> Path:
     if not _has_bodies(path):
         expected = f"a file that ends in {' or '.join(_SUFFIXES)}"
         raise _no_source(f"the file {path.name!r}", expected)
+
     return path
 
 
@@ -239,11 +247,13 @@ def _from_array(raw: bytes, path: Path) -> Iterator[bytes]:
         items = elements(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise no_json(raw, error, repr(path.name)) from None
+
     for index, item in enumerate(items):
         if not item.startswith("{"):
             kind = kind_of(read_json(item))
             got = f"{kind} at {index} of {path.name!r}"
             raise _no_source(got, "an array of JSON objects")
+
         yield item.encode("utf-8", "surrogateescape")
 
 
@@ -252,6 +262,7 @@ def _source_name(source: Source, redactor: Redactor) -> str:
         return redactor.url(source.url)
     if isinstance(source, str | Path):
         return Path(source).name
+
     return "bodies"
 
 
@@ -264,4 +275,5 @@ def _size(body: Body) -> int:
         raw = raw.encode("utf-8", "surrogatepass")
     if isinstance(raw, bytes):
         return len(raw)
+
     return 0

@@ -83,6 +83,7 @@ class Partition:
         if self._pass > 1:
             state = WindowState.COMPARING
         unread_spans = uncovered(self._requested, started)
+
         return [self._window(span, state) for span in unread_spans]
 
     def _window(self, span: Span, state: WindowState, *, reading: int = 1) -> Window:
@@ -118,11 +119,13 @@ class Partition:
         window = result.window
         if window.state is WindowState.PROBE:
             return not identities
+
         is_consistent = True
         if is_new is None:
             window.new_rows += len(identities)
         else:
             is_consistent = self._take_known(window, identities, is_new)
+
         # With a single cursor, a known row cannot come from another window: the rows only help if the window
         # is read again.
         if window.state.expects_known_rows or not self._single_cursor:
@@ -132,6 +135,7 @@ class Partition:
             self.not_seen_again.update(window.rows)
             self._state.readings += 1
             self._open.pop(window)
+
         return is_consistent
 
     def _take_known(
@@ -148,6 +152,7 @@ class Partition:
                 del self.not_seen_again[identity]
             counts[origin] += 1
             seen_on_page.add(identity)
+
         window.new_rows += counts[Origin.NEW]
         window.repeated_rows += counts[Origin.SAME_WINDOW]
         return not counts[Origin.OTHER_WINDOW]
@@ -170,6 +175,7 @@ class Partition:
         if self._single_cursor:
             # There is no other window.
             return Origin.SAME_WINDOW
+
         return Origin.OTHER_WINDOW
 
     def ended(self, window: Window) -> Window | None:
@@ -178,12 +184,14 @@ class Partition:
             return None
         if window.has_changed and window.reading < MOST_READINGS:
             return self._read_again(window, Event.ROWS_CHANGED)
+
         if window.has_changed:
             self._state.unsettled.append(_change(window))
         self._open.pop(window, None)
         self._leaves.append(window.span)
         self._done = merge_spans([*self._done, window.span])
         self._state.windows += 1
+
         return None
 
     def lost(self, window: Window, error: ResponseError) -> Window:
@@ -200,6 +208,7 @@ class Partition:
         self._note(following, None, 0)
         self._state.reread += 1
         self._state.readings += 1
+
         return following
 
     def fall_back(self, reason: str) -> Window:
@@ -216,12 +225,14 @@ class Partition:
         # contradiction.
         whole_span = self._window(self._requested, WindowState.REREADING)
         self._note(whole_span, None, 0)
+
         return whole_span
 
     def next_pass(self) -> list[Window]:
         """Return the windows to compare after everything was read. The list is empty after the last pass."""
         if self._pass >= self._passes:
             return []
+
         self._pass += 1
         # The same windows as in the first pass, which have the right size already. `_done` has merged them.
         leaves = self._leaves
@@ -232,6 +243,7 @@ class Partition:
         self._state.windows = 0
         # Windows of the first reading and of a comparison are compared alike.
         state = WindowState.FIRST_READING.after(Event.NEXT_PASS)
+
         return [self._window(span, state) for span in leaves]
 
     def _note(self, window: Window, cursor: str | None, pages: int) -> None:
@@ -261,6 +273,7 @@ def _span_name(span: Span) -> str:
     first, last = span
     if first is None and last is None:
         return "all of it"
+
     start = "the oldest"
     if first is not None:
         start = from_milliseconds(first).isoformat()

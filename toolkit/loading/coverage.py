@@ -23,6 +23,7 @@ def unread_note(names: Collection[str], info: IndexInfo) -> tuple[str, ...]:
     others = unread_namespaces(names, info)
     if not others:
         return ()
+
     total = sum(others.values())
     return (f"{UNREAD}{total:,} vectors of other namespaces: {_listed(others)}",)
 
@@ -32,6 +33,7 @@ def empty_default_namespace(names: Collection[str], info: IndexInfo) -> list[str
     others = unread_namespaces(names, info)
     if tuple(names) != ("",) or info.namespaces.get("", 0) or not others:
         return []
+
     found = f"The default namespace has no vectors, others have: {_listed(others)}."
     return [f"{found} Name one of them, or 'all'."]
 

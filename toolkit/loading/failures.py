@@ -139,12 +139,14 @@ def load_failures(
     frame = open_failures(service, filter, options, kind=kind, reveal=reveal).frame()
     if frame.empty:
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
+
     is_everything = filter.is_empty and limit is None and requests_per_second is None
     if kind == "workflows" and is_everything and _has_plain_messages(service):
         loaded = get_receipt(frame)
         frame.attrs["receipt"] = replace(
             loaded, notes=(*loaded.notes, _PLAIN_MESSAGES)
         ).to_dict()
+
     return frame
 
 
@@ -207,6 +209,7 @@ def iter_failures(
         for table in load:
             is_empty = False
             yield to_frame(table, reveal=reveal)
+
         if is_empty:
             warn_of_mistaken_values(service, filter, kind, stacklevel=3)
 
@@ -248,6 +251,7 @@ def load_failure(
     with Transport.to(service, "queue") as transport:
         raw = get_entry(transport, dlq_id, kind=kind)
     decoder = FailureDecoder(None if reveal else service.redactor)
+
     return to_frame(decoder.decode(b"[" + raw + b"]"), reveal=reveal)
 
 
@@ -274,19 +278,23 @@ def mistaken_values(
     """
     if not any(getattr(filter, field.name) for field in FIELDS.values() if field.many):
         return []
+
     try:
         with Transport.to(service, "queue") as transport:
             page = list_page(transport, FailureFilter(), cursor=None, kind=kind)
             tables = [FailureDecoder(service.redactor).decode(page.rows)]
+
             is_ending = any("://" not in address for address in filter.workflow_url)
             while is_ending and page.cursor and len(tables) < _SEARCHED_PAGES:
                 page = list_page(
                     transport, FailureFilter(), cursor=page.cursor, kind=kind
                 )
                 tables.append(FailureDecoder(service.redactor).decode(page.rows))
+
         newest = to_frame(pa.concat_tables(tables))
     except ToolkitError:
         return []  # the load itself has succeeded
+
     unknown = unknown_values(newest, filter, service.redactor)
     return [
         f"No failure matches: the newest {len(newest):,} have {item}"
@@ -330,10 +338,12 @@ def open_failures(
         return reader.batches()
 
     assumptions = _ASSUMPTIONS
+
     if not reveal:
         assumptions += (
             "header values, URLs and our own tokens are masked (reveal=True shows them)",
         )
+
     assumptions += tuple(
         f"{name}: {reason}, so it was compared here"
         for name, reason in part.compared_here.items()
@@ -349,6 +359,7 @@ def open_failures(
         rereads=True,
         account=account_of(service, kind),
     )
+
     return Load(
         plan,
         read,

@@ -97,6 +97,7 @@ def fetch_vectors(
         default_name = arguments.unmasked(
             "namespace", arguments.text("namespace", namespace)
         )
+
     parts = VectorParts(
         vectors=include_vectors, metadata=include_metadata, data=include_data
     )
@@ -107,6 +108,7 @@ def fetch_vectors(
         prefix = arguments.unmasked(
             "prefix", arguments.text("prefix", prefix, empty=False)
         )
+
     if (requested is None) == (prefix is None):
         raise InputError(
             "reading ids and prefix",
@@ -114,6 +116,7 @@ def fetch_vectors(
             expected="either ids or a prefix",
             next_step="To load all ids, use load_vectors.",
         )
+
     unique_ids: dict[str, dict[str, None]] = {}
     for name, identity in requested or ():
         unique_ids.setdefault(name, {})[identity] = None
@@ -132,12 +135,14 @@ def fetch_vectors(
         table = _fetch(
             transport, batches, info.dimension or None, prefix=prefix, parts=parts
         )
+
     notes: tuple[str, ...] = ()
     if requested is None:
         _check_prefix_limit(prefix, table.num_rows)
     else:
         table, missing = _in_order(table, requested)
         notes = _fetch_notes(requested, missing)
+
     receipt = Receipt(
         what="vectors",
         source=service.redactor.url(endpoint.url),
@@ -177,12 +182,14 @@ def _fetch(
             raw, namespace=name, dimension=dimension, want_vectors=parts.vectors
         )
         tables.append(table)
+
     return pa.concat_tables(tables)
 
 
 def _check_prefix_limit(prefix: str | None, rows: int) -> None:
     if rows < PREFIX_LIMIT:
         return
+
     raise InputError(
         f"fetching the vectors with prefix {prefix!r}",
         got=f"{rows:,} vectors, the most that a fetch returns, so there may be more",
@@ -196,15 +203,18 @@ def _fetch_notes(requested: list[tuple[str, str]], missing: int) -> tuple[str, .
     occurrences = Counter(requested)
     of_all = f"{missing:,} of {len(occurrences):,} ids"
     repeated = sum(count > 1 for count in occurrences.values())
+
     notes = []
     if missing == 1:
         notes.append(f"{of_all} is not there")
     elif missing:
         notes.append(f"{of_all} are not there")
+
     if repeated == 1:
         notes.append("1 id was requested more than once")
     elif repeated:
         notes.append(f"{repeated:,} ids were requested more than once")
+
     return tuple(notes)
 
 
@@ -231,6 +241,7 @@ def _in_order(
         key: table.num_rows + position for position, key in enumerate(missing)
     }
     both = pa.concat_tables([table, absent])
+
     return both.take(pa.array([positions[key] for key in requested], pa.int64())), len(
         missing
     )

@@ -42,14 +42,17 @@ class FilteredBatches:
         """Return the matching rows of a batch, and count the others."""
         if self.condition is None:
             return batch
+
         if batch.later_versions is not None:
             # the earlier version has been yielded or dropped already
             self.state.unsettled.append(
                 f"{batch.later_versions.num_rows:,} changed while being read, and the filter was applied to "
                 "an earlier version"
             )
+
         is_match = self._matches(batch.table)
         self.state.filtered_here += is_match.count(False)
+
         return replace(
             batch,
             table=self._without_metadata(
@@ -63,6 +66,7 @@ class FilteredBatches:
         condition = self.condition
         if condition is None or not table.num_rows:
             return []
+
         metadata = list(metadata_values(to_frame(table.select([_METADATA]))[_METADATA]))
         is_match = [condition.matches(value) for value in metadata]
         self._has_match = self._has_match or any(is_match)
@@ -80,6 +84,7 @@ class FilteredBatches:
         """Return the table without the metadata if they were read only for the condition."""
         if self.parts.metadata:
             return table
+
         position = table.schema.get_field_index(_METADATA)
         kind = table.schema.field(position)
         return table.set_column(position, kind, pa.nulls(table.num_rows, kind.type))

@@ -42,6 +42,7 @@ def row_keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
     """Return one string per row, equal for rows with equal values in the columns of `key`."""
     if len(key) == 1:
         return table[key[0]]
+
     texts = (table[name].cast(pa.string()) for name in key)
     return pc.binary_join_element_wise(
         *texts, "\0", null_handling="replace", null_replacement="\0"
@@ -69,6 +70,7 @@ def identities_of(texts: Iterable[str]) -> list[bytes]:
         digest = new_digest()
         digest.update(text.encode())
         result.append(digest.digest())
+
     return result
 
 
@@ -98,6 +100,7 @@ class Identities:
         """Return which of the identities are known."""
         if not batch:
             return []
+
         known = np.fromiter(
             (identity in self._recent for identity in batch), bool, len(batch)
         )
@@ -107,6 +110,7 @@ class Identities:
             # a value after the end of the run: any valid position will do, as the comparison fails there
             positions[positions == len(run)] = 0
             known |= run[positions] == wanted
+
         return [bool(item) for item in known]
 
     def are_new(self, batch: Sequence[bytes]) -> bool:
@@ -121,6 +125,7 @@ class Identities:
         if self.are_new(batch):
             self._remember(batch)
             return None
+
         is_new = []
         new_here: dict[bytes, None] = {}  # a dict keeps the order
         for identity, is_known in zip(batch, self.known(batch), strict=True):
@@ -128,6 +133,7 @@ class Identities:
             is_new.append(is_first)
             if is_first:
                 new_here[identity] = None
+
         self._remember(list(new_here))
         return is_new
 
@@ -141,6 +147,7 @@ class Identities:
         self._recent.update(new)
         if len(self._recent) < _MOST_RECENT:
             return
+
         run = np.sort(np.frombuffer(b"".join(self._recent), dtype=_DTYPE))
         self._recent = set()
         # As in a binary counter: two runs of 65,536 make one of 131,072, and two of these one of 262,144.
@@ -210,9 +217,11 @@ class EntryRecognizer:
             named, raws = _NAMED.decode(page), _RAWS.decode(page)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
+
         ids = [entry.dlqId for entry in named]
         if not all(ids) or is_in("\n".join(ids)):  # the decoder masks such ids
             return None
+
         digests = list(map(self._digest, raws))
         return RawEntries(ids, identities_of(ids), raws, digests)
 
@@ -230,6 +239,7 @@ class EntryRecognizer:
         identities = chain.from_iterable(read.identities for read in readable)
         digests = chain.from_iterable(read.digests for read in readable)
         flags = iter(is_stored(b"".join(identities), b"".join(digests)).tolist())
+
         for page, page_entries in zip(pages, entries, strict=True):
             if page_entries is None:
                 yield None
@@ -244,6 +254,7 @@ class EntryRecognizer:
         entries = self.read(page)
         if entries is None or not are_new(entries.identities):
             return None
+
         return entries
 
     def _digest(self, raw: msgspec.Raw) -> bytes:

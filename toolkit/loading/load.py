@@ -217,6 +217,7 @@ class LoadState:
         batch = Batch(table=table, identities=row_ids, **known)
         if is_new is None:
             return batch
+
         mask = pa.array(is_new, pa.bool_())
         later = table.filter(pc.invert(mask))
         if not batch.reread:
@@ -271,6 +272,7 @@ class Load:
                 got="a load that was read before",
                 expected="a new load",
             )
+
         self._started = self.clock()
         self.state.is_stored = is_stored
         if resume is not None:
@@ -279,9 +281,11 @@ class Load:
             self._resumed = int(resume.receipt.get("resumed", 0)) + 1
             self._rows = len(self.state.rows)
             self._progress = (0, self.state.position, self._rows, self.state.counts())
+
         limit = self.plan.limit
         number = 0
         guard = ProgressGuard(self.plan.what)
+
         with (
             _interrupts_reraised(),
             self.progress() as progress,
@@ -295,6 +299,7 @@ class Load:
                 if limit is not None and self._rows + batch.table.num_rows >= limit:
                     batch = batch.first(limit - self._rows)
                     self._reached_limit = True
+
                 self._rows += batch.rows
                 if STATED_FAILED_AT in batch.table.column_names:
                     self.state.clocks.add(batch.table)
@@ -317,6 +322,7 @@ class Load:
                 yield batch
                 if self._reached_limit:
                     break
+
         self._ended = self.clock()
 
     @property
@@ -334,6 +340,7 @@ class Load:
             "started_at": self._started or self.clock(),
             "resumed": self._resumed,
         }
+
         return Checkpoint(
             position=position, identities=self.state.rows.first(rows), receipt=receipt
         )
@@ -351,8 +358,10 @@ class Load:
             reasons.append(
                 f"{self.state.duplicates:,} were read twice, so entries changed while being read"
             )
+
         reasons += counts.pop("unsettled")
         del counts["clocks"]
+
         return Receipt(
             what=self.plan.what,
             source=self.plan.source,
@@ -394,6 +403,7 @@ class Load:
             if not any(batch.table.num_rows for batch in batches):
                 raise
             raise self._interrupted(batches, error) from error
+
         table, receipt = self._joined(batches)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
@@ -404,10 +414,12 @@ class Load:
         receipt = self.receipt
         if not batches:
             return self.plan.schema.empty_table(), receipt
+
         table = pa.concat_tables(_in_order(batches))
         later = [batch for batch in batches if batch.later_versions is not None]
         if not later:
             return table, receipt
+
         table, changed, unexpected = self._latest(table, later)
         duplicates = max(0, receipt.duplicates - unexpected)
         return table, replace(receipt, duplicates=duplicates, changed=changed)
@@ -442,20 +454,24 @@ class Load:
         # Mostly no row has changed: compare all at once before comparing one by one.
         if replaced.null_count == 0 and table.take(replaced).equals(versions):
             return table, 0, 0
+
         is_unexpected = _are_unexpected(later)
         candidates = pa.concat_tables([table, versions])
         chosen_rows = list(range(table.num_rows))
+
         changed: set[int] = set()
         changed_unexpectedly = 0
         for number, position in enumerate(replaced.to_pylist()):
             if position is None:  # the row is beyond the limit
                 continue
             candidate = table.num_rows + number
+
             current_row = candidates.slice(chosen_rows[position], 1)
             if not candidates.slice(candidate, 1).equals(current_row):
                 chosen_rows[position] = candidate
                 changed.add(position)
                 changed_unexpectedly += is_unexpected[number]
+
         latest = candidates.take(pa.array(chosen_rows, pa.int64()))
         return latest, len(changed), changed_unexpectedly
 
@@ -466,6 +482,7 @@ def _are_unexpected(later: list[Batch]) -> list[bool]:
     for batch in later:
         count = len(batch.later_versions or ())
         flags += repeat(not batch.reread, count)
+
     return flags
 
 

@@ -210,6 +210,7 @@ def _open(
             f"a cursor keeps its position in the log while {log.name} come and go",
         ),
     )
+
     return Load(
         plan,
         tables,
@@ -233,4 +234,5 @@ def _parameters(
         expected = f"a {log.filter.__name__}"
         instance("filter", filter, log.filter, expected)
         parameters |= filter.parameters()
+
     return parameters

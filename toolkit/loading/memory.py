@@ -94,6 +94,7 @@ def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
         return
     if len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION:
         return
+
     if limit is None:
         limit = available_memory()
     rows = bytes(page).count(b'"id"')
@@ -117,9 +118,11 @@ def _of_the_process(root: Path) -> Iterator[int]:
     """Yield the memory that the limit of this process leaves, if there is one."""
     if resource is None or root != Path("/"):
         return
+
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if most == resource.RLIM_INFINITY:
         return
+
     with suppress(OSError, ValueError):
         # RLIMIT_AS limits virtual memory, and the first number of statm is its size in pages (proc(5))
         statm = (root / "proc/self/statm").read_text("utf-8")
@@ -136,6 +139,7 @@ def _of_the_machine(root: Path) -> Iterator[int]:
         if match is not None:
             yield int(match[1]) * 1024
             return
+
     names = getattr(os, "sysconf_names", {})  # none on Windows
     has_names = "SC_PHYS_PAGES" in names
     if root == Path("/") and has_names:  # pragma: no cover - not on Linux
@@ -162,4 +166,5 @@ def _cached_bytes(stat_file: Path) -> int:
         name, _, count = line.partition(" ")
         if name in _CACHED:
             cached = int(count)  # if both names are present, the total comes last
+
     return cached

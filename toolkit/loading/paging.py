@@ -93,11 +93,13 @@ class ProgressGuard:
         if reading != self._reading:
             self._reading = reading
             self._again = Identities()
+
         is_new = self._again.add(known)
         if new or (known and (is_new is None or True in is_new)):
             self._useful += 1
             self._empty = self._repeated = 0
             return
+
         self._empty += not known
         self._repeated += bool(known)
         if self._empty > MOST_EMPTY + self._useful or self._repeated > MOST_REPEATED:
@@ -117,6 +119,7 @@ def walk(
     """Yield the pages of a listing, from the page at the cursor `first` to the last. `what` is for errors."""
     cursors = CursorHistory()
     cursor = first
+
     number = 0
     while True:
         page = fetch(cursor)

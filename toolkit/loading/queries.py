@@ -149,6 +149,7 @@ def query(
         include_data=include_data,
         **_hybrid_options(hybrid),
     )
+
     kinds = list(
         _given(queries=queries, vector=vector, sparse=sparse, id=id, data=data)
     )
@@ -159,6 +160,7 @@ def query(
             expected="one of queries, vector, sparse, id, data, or vector and sparse",
             next_step="To search by text, use query_text.",
         )
+
     if queries is not None:
         wanted = [replace(item, **options) for item in _ready(queries)]
     elif data is not None:
@@ -170,6 +172,7 @@ def query(
     else:
         vectors = _several(vector)
         wanted = [VectorQuery(vector=row, sparse=sparse, **options) for row in vectors]
+
     return _hits(service, wanted, several)
 
 
@@ -178,6 +181,7 @@ def _by_ids(ids: Any, namespace: object, options: dict[str, Any]) -> list[Vector
     named = ids_in_namespaces("id", ids, namespace)
     if not named:
         raise wrong("id", ids, "at least one text")
+
     return [VectorQuery(id=key, **options | {"namespace": name}) for name, key in named]
 
 
@@ -235,6 +239,7 @@ def query_text(
         **_hybrid_options(hybrid),
     }
     queries = [VectorQuery(data=item, **options) for item in _some("text", text)]
+
     return _hits(service, queries, several)
 
 
@@ -246,8 +251,10 @@ def _several_namespaces(
         with Transport.to(service, "vector") as transport:
             info = read_info(transport)
         return sorted(info.namespaces) or [""]
+
     if namespace is None or isinstance(namespace, str):
         return None
+
     names = _some("namespace", namespace, empty=True)
     return list(dict.fromkeys(names))
 
@@ -257,6 +264,7 @@ def _check_modes(service: Service, queries: list[VectorQuery]) -> None:
     modes = sorted(filter(None, {query.query_mode for query in queries}))
     if not modes:
         return
+
     kind = ""
     # a single try, because the query itself has succeeded
     once = RetryPolicy(tries=1)
@@ -264,6 +272,7 @@ def _check_modes(service: Service, queries: list[VectorQuery]) -> None:
         kind = read_info(sender).kind
     if kind in ("", "HYBRID"):
         return
+
     for mode in modes:
         if mode != kind:
             raise InputError(
@@ -278,6 +287,7 @@ def _hybrid_options(hybrid: HybridOptions | None) -> dict[str, str]:
     """Return the options of a hybrid index that are set."""
     if hybrid is None:
         return {}
+
     instance("hybrid", hybrid, HybridOptions, "a HybridOptions")
     return hybrid.options()
 
@@ -322,6 +332,7 @@ def iter_query(
     endpoint_of(service, "vector")
     instance("wanted", wanted, VectorQuery, "a VectorQuery")
     idle = whole("max_idle", max_idle, most=86_400)
+
     # not a generator itself, so that a wrong argument raises at the call
     return query_pages(service, wanted, idle)
 
@@ -333,6 +344,7 @@ def _hits(
     for message in mistakes:
         # the caller of `query`, which accepts former arguments by a wrapper
         warnings.warn(message, UnexpectedResultWarning, stacklevel=4)
+
     return frame
 
 
@@ -350,6 +362,7 @@ def run_queries(
         if namespaces is not None:
             batches = [_in_namespace(sent, name) for name in namespaces]
         tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
+
     _check_modes(service, queries)
     masker = ColumnMasker(service.redactor)
     kept = [
@@ -362,14 +375,17 @@ def run_queries(
     if namespaces is not None:
         frame = _merged(frames, map(service.redactor.own, namespaces))
         scopes = [scope | {"namespace": namespaces} for scope in scopes]
+
     if namespaces is not None or any(query.exclude_self for query in queries):
         frame = _ranked(frame, queries)
     frame.attrs["queries"] = masked_value(scopes)
+
     messages: list[str] = []
     if frame.empty:
         is_empty = [table.num_rows == 0 for table in tables]
         without_results = compress(batches, is_empty)
         messages = advise_on_queries(service, without_results, masker)
+
     return frame, messages
 
 
@@ -396,6 +412,7 @@ def _without_selves(
     own_ids = list(map(_own_id, queries, sent, batch))
     if not any(own_ids):
         return table
+
     own_id_of_hit = pa.array(own_ids, pa.string()).take(table["query"])
     is_other = pc.not_equal(table["id"], own_id_of_hit)
     # a query without an own id has no result to drop
@@ -415,6 +432,7 @@ def _merged(frames: list[pd.DataFrame], namespaces: Iterable[str]) -> pd.DataFra
     for frame, name in zip(frames, namespaces, strict=True):
         column = pd.Series(name, index=frame.index, dtype="str")
         frame.insert(2, "namespace", column)
+
     filled = [frame for frame in frames if len(frame)] or frames[:1]
     merged: pd.DataFrame = pd.concat(filled, ignore_index=True).sort_values(
         ["query", "score"], ascending=[True, False], kind="stable", ignore_index=True
@@ -428,6 +446,7 @@ def _ranked(frame: pd.DataFrame, queries: list[VectorQuery]) -> pd.DataFrame:
     limits = np.array([item.top_k for item in queries])
     is_kept = frame["rank"].to_numpy() <= limits[frame["query"].to_numpy(dtype=np.intp)]
     kept: pd.DataFrame = frame[is_kept].reset_index(drop=True)
+
     return kept
 
 
@@ -450,12 +469,15 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
     """Return one or several queries as a list."""
     if isinstance(queries, VectorQuery):
         return [queries]
+
     is_iterable = isinstance(queries, Iterable)
     if isinstance(queries, _NO_QUERIES) or not is_iterable:
         raise wrong("queries", queries, _EXPECTED, _HINT)
+
     result = list(queries)
     if not result:
         raise wrong("queries", result, _EXPECTED)
+
     for index, query in enumerate(result):
         instance(f"queries at position {index}", query, VectorQuery, _EXPECTED, _HINT)
     return result
@@ -465,9 +487,11 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
     """Return one vector, the rows of a matrix, or None (a sparse query)."""
     if vector is None:
         return [None]
+
     matrix = _matrix(vector)
     if matrix.ndim == 1:
         return [matrix]
+
     return list(matrix)
 
 
@@ -481,8 +505,10 @@ def _matrix(vector: npt.ArrayLike) -> npt.NDArray[Any]:
             matrix = np.asarray(list(matrix))
     except (ValueError, TypeError):
         raise _unfit_vector("rows of different lengths") from None
+
     if matrix.ndim not in (1, 2) or matrix.size == 0:
         raise _unfit_vector(f"shape {matrix.shape}")
+
     return matrix
 
 

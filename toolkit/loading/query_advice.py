@@ -69,10 +69,12 @@ def _other_namespaces(info: IndexInfo) -> list[str]:
     others = sorted(filter(None, with_vectors))
     if not others:
         return []
+
     listed = [repr(name[:80]) for name in others[:_NAMED]]
     if len(others) > _NAMED:
         listed.append("…")
     names = ", ".join(listed)
+
     return [f"The default namespace has no vectors. Name one that has: {names}."]
 
 
@@ -83,6 +85,7 @@ def _unmatched_conditions(
     filtered = next((query for query in queries if query.filter), None)
     if filtered is None:
         return []
+
     metadata, is_complete = _some_metadata(transport, filtered.namespace, masker)
     reasons = explain_no_match(metadata, parse(filtered.filter))
     read = f"the first {len(metadata):,}"
@@ -107,4 +110,5 @@ def _some_metadata(
         if page.cursor == cursor:
             break
         cursor = page.cursor
+
     return metadata, not cursor

@@ -21,10 +21,12 @@ def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[Vecto
     for query in queries:
         if query.id is not None:
             ids.setdefault(query.namespace, {})[query.id] = None
+
     stored = {}
     for namespace, ids_there in ids.items():
         for row in _stored_rows(transport, namespace, list(ids_there)):
             stored[namespace, row["id"]] = row
+
     return [_with_vector(query, stored) for query in queries]
 
 
@@ -37,6 +39,7 @@ def first_found(
     for name in others:
         with suppress(InputError):
             return with_vectors(transport, [replace(wanted, namespace=name)])[0]
+
     return with_vectors(transport, [replace(wanted, namespace=last)])[0]
 
 
@@ -57,6 +60,7 @@ def _with_vector(
     """Return a query by vector in place of a query by id. Other queries stay as they are."""
     if wanted.id is None:
         return wanted
+
     row = stored.get((wanted.namespace, wanted.id))
     doing = f"querying by id in {namespace_title(wanted.namespace)}"
     if row is None:
@@ -66,12 +70,14 @@ def _with_vector(
             expected="the id of a vector in the index",
             next_step="load_vectors lists the ids; list_namespaces the other namespaces.",
         )
+
     if row["vector_problem"] is not None:
         raise InputError(
             doing,
             got=f"{wanted.id!r}: {row['vector_problem']}",
             expected="a usable vector",
         )
+
     sparse = None
     if row["sparse_indices"]:
         sparse = SparsePair(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))

@@ -44,6 +44,7 @@ def query_pages(
         body = wire_query(sent) | {"maxIdle": idle}
         start = index_request(doing, operation, sent.namespace, body)
         key, rows = transport.fetch(start, _first_page)
+
         try:
             while hits.add(rows):
                 yield hits.page
@@ -52,6 +53,7 @@ def query_pages(
                     doing, "resumable-query-next", "", more, repeatable=False
                 )
                 rows = transport.fetch(request, result_arrays)[0]
+
             if hits.is_first_page:
                 yield hits.page
         finally:
@@ -100,6 +102,7 @@ class _Hits:
         self.page["rank"] = pd.array(ranks, dtype="Int64")
         self.page.attrs["queries"] = masked_value([self.wanted.scope()])
         self.seen.update(ids)
+
         return bool(ids)
 
     def _excluded(self) -> set[str]:
@@ -120,9 +123,11 @@ def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
     if not scores.lstrip().startswith(b"["):
         got = f"{scores[:40]!r} under 'scores'"
         raise_malformed(request, got=got, expected="an array")
+
     try:
         key = msgspec.json.decode(members.get("uuid", b""), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         got = "no text under 'uuid'"
         raise_malformed(request, got=got, expected="the id of the query")
+
     return key, scores

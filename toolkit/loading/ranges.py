@@ -103,6 +103,7 @@ class _RangeReading:
             before = len(self._seen)
             self._seen.update(row_ids)
             new = len(self._seen) - before
+
         self.rows += new
         self.repeated += len(row_ids) - new
         self.cursor = page.cursor
@@ -133,9 +134,11 @@ class _RangeReading:
         """
         if not position:
             return cls(read, index)
+
         number, cursor, rows, repeated = position[2:]
         if number > 1 and cursor is not None:
             return cls(read, index, number)
+
         return cls(read, index, number, cursor, rows, repeated)
 
 
@@ -212,6 +215,7 @@ class RangeReader:
         )
         self._ahead.append(ahead)
         ahead.start(reading.cursor or FIRST)
+
         return self._consistent(reading, ahead, size)
 
     def _consistent(
@@ -236,11 +240,13 @@ class RangeReader:
                 if not lost or reading.number >= MOST_READINGS:
                     raise
                 following = reading.again()
+
             if following is None:
                 break
             self._state.reread += 1
             self._state.readings += 1
             reading = following
+
         self._ahead.remove(ahead)
 
     def _batch(self, reading: _RangeReading, page: Page, size: PageSize) -> Batch:
@@ -258,6 +264,7 @@ class RangeReader:
         is_new = self._state.rows.add(row_ids)
         reading.add(row_ids, is_new, page)
         table = self._masker.table(table)
+
         return self._state.batch(
             table, row_ids, is_new, order=(reading.index,), reread=reading.number > 1
         )
@@ -266,8 +273,10 @@ class RangeReader:
         """Return the next reading of the range, or None if this reading is the last."""
         if self._options.limit is not None:
             return None
+
         problem = ""
         readings = self._options.passes
+
         missing = 0
         if reading.repeated:
             problem, readings = f"{reading.repeated:,} were read twice", MOST_READINGS
@@ -278,13 +287,16 @@ class RangeReader:
             )
         else:
             missing = self._missing(reading)
+
         if missing:
             problem, readings = (
                 f"{missing:,} fewer were read than the index counts",
                 _READINGS_FOR_COUNTS,
             )
+
         if reading.number < readings:
             return reading.again()
+
         if problem:
             self._state.unsettled.append(f"{problem} in {reading.range.title}")
         return None
@@ -295,9 +307,11 @@ class RangeReader:
         before = self._info.namespaces.get(name, 0)
         if reading.range.prefix or self._info.pending_count or reading.rows >= before:
             return 0
+
         now = read_info(self._sender)
         if now.pending_count:
             return 0
+
         # Vectors that come or go during the reading change the count. Only the smaller count must be reached.
         counted = min(before, now.namespaces.get(name, 0))
         return max(0, counted - reading.rows)
@@ -324,6 +338,7 @@ class RangeReader:
             )
         except TooLargeError:
             return self._request(wanted, size, cursor, watch, refused + 1)
+
         check_page(page.rows, self._dimension, self._memory_limit)
         numbers = None
         if page.cut and self._dimension:
@@ -371,6 +386,7 @@ class PageSize:
         """
         if self._learned:
             return True
+
         if requested > 1 and arrived > _FAR_TOO_LARGE * self._page_bytes:
             # Ask for a sixteenth of the rows: the page was more than four times too large, and is not
             # complete yet.
@@ -378,6 +394,7 @@ class PageSize:
                 1, requested // (4 * _FAR_TOO_LARGE)
             )
             raise TooLargeError
+
         return False
 
 
@@ -423,12 +440,14 @@ class ReadAhead:
         """Return the page at a cursor. The next pages are being requested when this returns."""
         cursor = cursor or ""
         self.start(cursor)
+
         first = self._requested[0].page
         # This waits for the page, and must not have the lock: `watch` needs it to request the next page.
         if first.exception() is not None:
             # the next call for this page requests it again
             with self._lock:
                 self._drop()
+
         page = first.result()
         with self._lock:
             self._requested.popleft()
@@ -438,6 +457,7 @@ class ReadAhead:
                 self._go_on()
             elif page.cursor is not None and self._depth > 1:
                 self._begin(page.cursor)
+
         return page
 
     def stop(self) -> None:
@@ -452,6 +472,7 @@ class ReadAhead:
                 with self._lock:
                     requested.after = cursor
                     self._go_on()
+
             return requested.after is not None
 
         return self._request(requested.cursor, watch)
@@ -494,6 +515,7 @@ def in_turn(
         open_.extend(map(opened, islice(waiting, most - len(open_))))
         if not open_:
             return
+
         pages = open_.popleft()
         # only one page; an iterator at its end is not appended again
         for page in pages:

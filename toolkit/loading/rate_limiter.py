@@ -162,6 +162,7 @@ class AdaptiveRateLimiter:
                 max(TUNING.least_accepted, accepted * TUNING.share_of_accepted),
                 False,
             )
+
         self._cut_at = now
         self._calm_from = max(now, self._free_from)
 
@@ -186,6 +187,7 @@ class AdaptiveRateLimiter:
             )
             if self._width < min(bound, self._most):
                 self._width = min(self._width + 1 / self._width, bound, self._most)
+
         if self._rate is not None and not self._named and calm > TUNING.calm_seconds:
             # each response has its share
             self._rate *= TUNING.growth ** min(1.0, 1 / self._rate)
@@ -233,6 +235,7 @@ class SharedRateLimiter(AdaptiveRateLimiter):
                 self._changed.wait(
                     None if delay == float("inf") else min(delay, TUNING.longest_delay)
                 )
+
         raise LoadStopped
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
@@ -260,6 +263,7 @@ def open_transport(
     )
     if make is not None:
         return make(), limiter
+
     return Transport.to(
         service,
         endpoint,

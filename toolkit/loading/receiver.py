@@ -145,10 +145,12 @@ class CallbackReceiver:
         keep = whole("keep", keep)
         if not text("path", path).startswith("/"):
             raise wrong("path", path, "a path that starts with a slash")
+
         if public_url is not None:
             public_url = text("public_url", public_url, empty=False)
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns Unix seconds")
+
         self.refused = 0
         self.turned_away = 0
         self.last_refusal: str | None = None
@@ -180,6 +182,7 @@ class CallbackReceiver:
         """
         if self._serving is not None:
             return self
+
         try:
             from toolkit.base.serving import Background, listen  # noqa: PLC0415 - it needs an extra
         except ImportError as error:
@@ -204,6 +207,7 @@ class CallbackReceiver:
             connections=_MOST_CONNECTIONS,
             request_timeout=_REQUEST_TIMEOUT,
         )
+
         return self
 
     def close(self) -> None:
@@ -223,6 +227,7 @@ class CallbackReceiver:
         """Return the address to publish as callback."""
         if self._public_url is not None:
             return self._public_url
+
         if not self._port:
             raise InputError(
                 "reading a receiver's address",
@@ -230,6 +235,7 @@ class CallbackReceiver:
                 expected="one that was started",
                 next_step="Use it in a with statement, or call start().",
             )
+
         return f"http://{_HOST}:{self._port}{self._path}"
 
     @property
@@ -278,6 +284,7 @@ class CallbackReceiver:
             signatures: True,
         }
         shown = [fact for fact, applies in facts.items() if applies]
+
         return f"CallbackReceiver({', '.join(shown)})"
 
     def _signing_keys(self, headers: _Headers) -> tuple[Secret, ...]:
@@ -292,6 +299,7 @@ class CallbackReceiver:
             raise SignatureError(
                 "verifying a signature", got="none", expected="one signature header"
             )
+
         claims = verify_claims(
             signature, url=self.url, keys=self._signing_keys(headers), now=now
         )
@@ -322,9 +330,11 @@ class CallbackReceiver:
                 verify_signature(
                     signature, body, url=self.url, keys=keys, now=now, seen=self._seen
                 )
+
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)
+
         received_at = from_milliseconds(round(self._clock() * 1000))
         verified = None
         if self._endpoint:
@@ -338,6 +348,7 @@ class CallbackReceiver:
                 )
                 self._changed.notify_all()
                 return 200, None
+
         return self._turned_away()
 
     def _turned_away(self) -> tuple[int, str]:
@@ -349,6 +360,7 @@ class CallbackReceiver:
         with self._changed:
             self.refused += 1
             self.last_refusal = str(error)
+
         status = 400
         if isinstance(error, SignatureError):
             status = 401
@@ -365,10 +377,12 @@ class CallbackReceiver:
         if refusal := self._head_refusal(scope, headers, now):
             caller.refuse(*refusal)
             return
+
         length = int(dict(headers)["content-length"])
         if self._endpoint:
             # with a valid signature, the connection does not give way to newer ones any more
             caller.admit()
+
         async with self._room(length) as granted:
             if not granted or not self._reserve(length):
                 caller.refuse(*self._turned_away())
@@ -383,6 +397,7 @@ class CallbackReceiver:
                 if status != 200:  # noqa: PLR2004 - not kept
                     with self._changed:
                         self._size -= length
+
         content = json.dumps({"error": problem} if problem else {}).encode()
         head = [
             (b"content-type", b"application/json"),
@@ -406,11 +421,13 @@ class CallbackReceiver:
         # a number of few digits: h11 has seen to it
         if int(stated["content-length"]) > _MOST_BYTES:
             return 413, f"a body has at most {_MOST_BYTES} bytes"
+
         try:
             if self._endpoint:
                 self._check_signature(headers, now)
         except ToolkitError as error:
             return self._refused(error)
+
         return None
 
     @asynccontextmanager
@@ -422,6 +439,7 @@ class CallbackReceiver:
         if length <= _SMALL:
             yield True
             return
+
         async with self._arrived:
             if self._waiting >= _MOST_WAITING:
                 yield False
@@ -433,7 +451,9 @@ class CallbackReceiver:
                 )
             finally:
                 self._waiting -= 1
+
             self._arriving += length
+
         try:
             yield True
         finally:

@@ -32,6 +32,7 @@ def embeddings(texts: Sequence[str], embed: Embed | None) -> list[dict[str, Any]
         raise wrong("embed", embed, "a function of a list of strings")
     if not texts:
         return []
+
     made = list(embed(list(texts)))
     if len(made) != len(texts):
         raise InputError(
@@ -40,6 +41,7 @@ def embeddings(texts: Sequence[str], embed: Embed | None) -> list[dict[str, Any]
             expected="one embedding per string, in the same order",
             next_step="Check the function that was passed as embed.",
         )
+
     return list(map(_fields, made))
 
 
@@ -48,6 +50,7 @@ def _fields(embedding: Any) -> dict[str, Any]:
         return {"vector": embedding}
     if not embedding or not embedding.keys() <= _PARTS:
         raise wrong("the result of embed", embedding, _EXPECTED)
+
     return dict(embedding)
 
 

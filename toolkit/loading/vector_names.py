@@ -38,10 +38,12 @@ def ids_in_namespaces(
         spaces = arguments.texts(argument, ids, column="namespace", empty=True)
         names = [arguments.unmasked("namespace", name) for name in spaces]
         return list(zip(names, wanted, strict=True))
+
     one_name = ""
     if namespace is not None:
         name = arguments.text("namespace", namespace)
         one_name = arguments.unmasked("namespace", name)
+
     return [(one_name, key) for key in wanted]
 
 
@@ -55,6 +57,7 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
     """Return a message with the nearest namespace if an index does not count a namespace, else no message."""
     if not namespace or not info.namespaces or namespace in info.namespaces:
         return []
+
     return [
         f"The index has no namespace {namespace[:80]!r}. {nearest(namespace, sorted(info.namespaces))}"
     ]
@@ -64,6 +67,7 @@ def named_prefixes(prefix: Prefixes) -> list[str | None]:
     """Return the prefixes of ids, or a single None for all ids."""
     if prefix is None:
         return [None]
+
     expected = "a prefix, several, or None for all ids"
     return [*_unique_texts("prefix", prefix, expected)]
 
@@ -95,4 +99,5 @@ def _unique_texts(name: str, value: str | Sequence[str], expected: str) -> list[
     result = list(dict.fromkeys(arguments.unmasked(name, item) for item in given))
     if not result:
         raise arguments.wrong(name, value, expected)
+
     return result

@@ -146,6 +146,7 @@ def load_vectors(
         parts=parts,
         memory_limit=most,
     )
+
     return load.frame()
 
 
@@ -155,8 +156,10 @@ def _parsed(condition: str | MetadataFilter | None) -> MetadataFilter | None:
         if not condition.strip():
             return None
         return parse(condition)
+
     if condition is None or isinstance(condition, MetadataFilter):
         return condition
+
     raise arguments.wrong(
         "filter", condition, "text in the filter language, or a MetadataFilter"
     )
@@ -239,6 +242,7 @@ def iter_vectors(
         condition=_parsed(filter),
         parts=parts,
     )
+
     # `iter_vectors` is not a generator itself, so that an invalid argument raises at the call
     return (to_frame(table) for table in load)
 
@@ -298,10 +302,12 @@ def open_vectors(
             redactor=service.redactor,
             memory_limit=memory_limit,
         )
+
         try:
             for batch in map(selected.matching, reader.batches(ranges)):
                 check.first_rows(batch.table)
                 yield batch
+
             for reason in selected.explanations():
                 warnings.warn(
                     f"Nothing matches: {reason}", UnexpectedResultWarning, stacklevel=2
@@ -337,6 +343,7 @@ def open_vectors(
         unit="vectors",
         total=expected or None,
     )
+
     return Load(plan, read, progress)
 
 
@@ -362,5 +369,6 @@ class _MemoryCheck:
         """Raise NotEnoughMemoryError if rows as large as the first ones do not fit."""
         if self._has_measured or not table.num_rows:
             return
+
         self._has_measured = True
         self.row(table.nbytes / table.num_rows)

@@ -138,12 +138,14 @@ class WindowReader:
         pages = [result.page for result in results if result.page]
         self._learn_service_time(pages)
         decoded = self._decoded([page.rows for page in pages])
+
         for result in results:
             if result.page is None:
                 is_consistent = self._read_again(result)
             else:
                 batch, is_consistent = self._batch(result, result.page, *next(decoded))
                 yield batch
+
             if not is_consistent:
                 return  # the other pages will come again
 
@@ -176,6 +178,7 @@ class WindowReader:
         else:
             not_seen.clear()
             self._fetcher.add(self._partition.next_pass())
+
         return self._fetcher.take()
 
     def _exists(self, dlq_id: str) -> bool:
@@ -183,10 +186,12 @@ class WindowReader:
         self._state.requests += 1
         if MASK.search(dlq_id):
             return True
+
         try:
             get_entry(self._transport, dlq_id, kind=self._kind)
         except NotFoundError:
             return False
+
         return True
 
     def _kept(self, entry: dict[str, Any]) -> bool:
@@ -194,6 +199,7 @@ class WindowReader:
         if not kept:
             self._state.filtered_here += 1
             self._state.filtered_identities += identities_of([repr(entry.get("dlqId"))])
+
         return kept
 
     def _batch(
@@ -209,6 +215,7 @@ class WindowReader:
         if recognized and recognized.stored and not rows.are_new(recognized.identities):
             # Some rows also came on a page in between: decode all, to compare with the later version.
             recognized, (table,) = None, self._decoder.tables([page.rows])
+
         ids, row_ids = _ids_of(recognized, table)
         is_new = rows.add(row_ids)
         state, repeated_before = window.state, window.repeated_rows
@@ -218,11 +225,13 @@ class WindowReader:
         reread = window.repeated_rows == repeated_before or state.expects_known_rows
         self._go_on(result, state, is_consistent=is_consistent)
         self._state.position = self._partition.position
+
         known: dict[str, Any] = {}
         if recognized is not None:
             known = {"digests": recognized.digests, "stored": recognized.stored}
             if recognized.stored:
                 row_ids, is_new = recognized.new, None
+
         batch = self._state.batch(
             table, row_ids, is_new, order=_order(window), reread=reread, **known
         )
@@ -249,6 +258,7 @@ class WindowReader:
         is_stored = self._state.is_stored
         if is_stored is None or self._recognizer is None:
             return ((None, table) for table in self._decoder.tables(pages))
+
         are_new = self._state.rows.are_new
         recognized = list(
             self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored)
@@ -257,6 +267,7 @@ class WindowReader:
             partly_stored.rows if partly_stored else page
             for page, partly_stored in zip(pages, recognized, strict=True)
         ]
+
         return zip(recognized, self._decoder.tables(rows_to_decode), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
@@ -265,6 +276,7 @@ class WindowReader:
         if result.outcome == "lost" and result.error is not None:
             self._fetcher.add([self._partition.lost(result.window, result.error)])
             return True
+
         self._fall_back(_NO_DATES)
         return False
 
@@ -278,6 +290,7 @@ def _ids_of(
     """Return the ids and the identities of all entries of a page, stored ones included."""
     if recognized:
         return recognized.ids, recognized.identities
+
     ids = table["dlq_id"].to_pylist()
     return ids, identities_of(ids)
 
@@ -383,9 +396,11 @@ class WindowFetcher:
             return True
         if not self._ready:
             return False
+
         is_beginning = self._taken < TUNING.first_pages
         if waited or is_beginning or not self._ahead:
             return True
+
         return self._has_full_batch
 
     @property
@@ -415,9 +430,11 @@ class WindowFetcher:
         is_over = self._stopped or self._error is not None
         if is_over or self._ready_bytes > TUNING.most_bytes:
             return 0
+
         ready, busy = len(self._ready), self._planner.busy
         if not self._ahead:
             return int(self._consumer_waits and not ready and not busy)
+
         most_busy = min(self._limiter.width, self._most_ready - ready)
         return max(0, most_busy - busy)
 
@@ -428,6 +445,7 @@ class WindowFetcher:
             return TUNING.most_pages
         if self._consumer_waits:
             return 2 * TUNING.most_pages
+
         return 0
 
     def _request_pages(self) -> None:
@@ -444,6 +462,7 @@ class WindowFetcher:
                 return
             except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
                 error = raised
+
             with self._arrival:
                 self._put(window, page, error)
                 window = self._next_window()
@@ -468,6 +487,7 @@ class WindowFetcher:
             self._planner.release(window)
         if is_dropped:
             return
+
         if page is not None:
             self._record_page(window, page)
         else:
@@ -479,10 +499,12 @@ class WindowFetcher:
         if self._limiter.is_delaying:
             # the request of this window has ended, but still counts as running
             free = self._free() + 1
+
         try:
             outcome = self._planner.arrived(window, page, free=free)
         except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
             self._error, outcome = raised, "more"
+
         self._ready.append(
             FetchResult(window, outcome, page, window.cursor, window.pages)
         )
@@ -498,6 +520,7 @@ class WindowFetcher:
         if not is_refused or not is_of_a_window:
             self._error = self._error or error
             return
+
         outcome: Outcome = "refused"
         if was_continued:
             outcome = "lost"

@@ -53,6 +53,7 @@ class WindowState(Enum):
             return cls.COMPARING
         if expects_known_rows:
             return cls.REREADING
+
         return cls.FIRST_READING
 
 

@@ -192,6 +192,7 @@ class WindowPlanner:
             # the longest first, so that all end at about the same time
             window = max(self._open, key=lambda item: item.pages_left or 0)
             self._open.remove(window)
+
         self._busy.add(window)
         return window
 
@@ -226,7 +227,9 @@ class WindowPlanner:
                 self._useful += window.pages
             else:
                 self._wasted += window.pages
+
             return "end"
+
         parts: list[Window] = []
         if window.splits and free is not None:
             parts = self._parts(window, page, free)
@@ -239,8 +242,10 @@ class WindowPlanner:
                 parts.append(
                     Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False)
                 )
+
             self._waiting.extend(parts)
             return "split"
+
         self._open.append(window)
         return "more"
 
@@ -248,6 +253,7 @@ class WindowPlanner:
         """Return the parts of a window, newest first, or no parts if a split would not help now."""
         if window.whole and window.pages < TUNING.pages_before_split:
             return []
+
         part = self._pages_per_part()
         seen = timestamps(page.rows, *window.span)
         split = plan_split(
@@ -258,6 +264,7 @@ class WindowPlanner:
         helps = self._is_worth(window, part, connection_free=connection_free)
         if not split.cuts or not helps or self._wastes_too_much(window, split):
             return []
+
         return _parts_between(window, split.cuts)
 
     def _pages_per_part(self) -> float:
@@ -285,10 +292,12 @@ class WindowPlanner:
         pages_left = window.pages_left
         if pages_left is None:
             return connection_free
+
         # The more pages have been read, the more a split would waste.
         long = TUNING.long * part * max(1, window.pages / TUNING.least_pages_left)
         if pages_left > long:
             return True
+
         enough_for_two = max(TUNING.least_pages_left, window.pages)
         return connection_free and pages_left >= enough_for_two
 
@@ -305,6 +314,7 @@ def _parts_between(window: Window, cuts: Sequence[int]) -> list[Window]:
         for first, last in zip(starts, ends, strict=True)
     ]
     parts.reverse()
+
     return parts
 
 
@@ -325,6 +335,7 @@ def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | 
         inside = [time for time in times if low <= time <= high]
         if times and len(inside) >= TUNING.agreeing * len(times):
             return inside
+
     return None
 
 
@@ -359,6 +370,7 @@ def plan_split(
     low, high = _bounds(first, last)
     if high <= low:
         return Split()
+
     pages_left: float | None = None
     order = _order(seen)
     if seen and order is Order.NEWEST_FIRST:
@@ -372,6 +384,7 @@ def plan_split(
         cuts = _equal_parts(low, high)
     else:
         cuts = _growing_parts(low, high, now)
+
     inside = sorted(cut for cut in cuts if low <= cut < high)
     # if no guess lies inside the window, halve it
     halves = [(low + high) // 2]
@@ -394,6 +407,7 @@ def _order(seen: Sequence[int] | None) -> Order:
         return Order.NEWEST_FIRST
     if _are_in_order(seen, operator.le):
         return Order.OLDEST_FIRST
+
     return Order.UNKNOWN
 
 
@@ -429,6 +443,7 @@ def _growing_parts(low: int, high: int, now: int) -> set[int]:
     if low < now < high:
         newest = now
     distances = [_HOUR * 4**number for number in range(TUNING.most_parts)]
+
     return {newest, *(newest - distance for distance in distances)}
 
 
@@ -445,6 +460,7 @@ def _by_density(
     pages_left = (oldest - low) / page_span
     length = newest - low
     distances: Iterable[float]
+
     if pages_left < TUNING.most_parts * part:
         parts = max(2, round(pages_left / part))
         distances = (length * number / parts for number in range(1, parts))
@@ -455,6 +471,7 @@ def _by_density(
         growth = max(4.0, (pages_left / part) ** (1 / TUNING.growing_parts))
         growing = (page_span * part * growth**number for number in count())
         distances = takewhile(partial(operator.gt, length), growing)
+
     cuts = {int(newest - distance) for distance in distances}
     if ends or newest == oldest:
         # For example, with entries at 5, 8 and 9, the cuts are 5 and 7. The entry at 5 is then the last of a
@@ -462,6 +479,7 @@ def _by_density(
         # this millisecond becomes a part of its own.
         lowest, second = (*sorted(set(seen))[:2], oldest)[:2]
         cuts |= {lowest, second - 1}
+
     return cuts, pages_left
 
 
@@ -480,6 +498,7 @@ def uncovered(whole: Span, covered: Sequence[Span]) -> list[Span]:
         if start <= end and start < first:
             gaps.append((_finite(start), _finite(min(first - 1, end))))
         start = max(start, last + 1)
+
     gaps.reverse()
     return gaps
 

@@ -172,6 +172,7 @@ def marks_of(rows: pd.DataFrame, returned: frozenset[str]) -> list[str | None]:
         NO_FUNCTION: rows.get("failure_callback", rows["dlq_id"]).isna(),
     }
     has_mark = pd.DataFrame(flags, index=rows.index)[list(MARKS)].astype(bool)
+
     return [
         joined_marks(compress(MARKS, row)) for row in has_mark.itertuples(index=False)
     ]
@@ -214,6 +215,7 @@ class Choices:
         decisions_of_rows = [decisions[number] for number in numbers]
         actions = [action for action, _ in decisions_of_rows]
         reasons = [reason for _, reason in decisions_of_rows]
+
         return actions, reasons
 
     def of(self, entry: dict[Hashable, Any]) -> tuple[str, str]:
@@ -225,6 +227,7 @@ class Choices:
             return LEAVE, reason_to_leave
         if action == "restart" and entry["changed"]:
             return action, "an earlier step has changed, stated to be idempotent"
+
         return action, _REASONS_TO_ACT[action]
 
     def _requested(self, entry: dict[Hashable, Any]) -> str | None:
@@ -260,6 +263,7 @@ class Choices:
             ),
         }
         applying = compress(reasons, reasons.values())
+
         return next(applying, "")
 
 
@@ -287,6 +291,7 @@ def refusal(action: str, entry: Mapping[str, Any]) -> str:
         return "it has no failure function"
     if action not in ACTIONS:
         return f"{action[:40]!r} is no action of a redrive"
+
     return ""
 
 
@@ -294,10 +299,12 @@ def _truncated(body: object) -> bool:
     """Return whether a body is JSON that was cut off, for example ``{"order": 1``."""
     if not isinstance(body, str) or not body.startswith(("[", "{")):
         return False
+
     # a lone surrogate cannot be decoded, but the body is complete
     with suppress(UnicodeEncodeError):
         try:
             msgspec.json.decode(body, type=msgspec.Raw)
         except msgspec.DecodeError as error:
             return "truncated" in str(error)
+
     return False

@@ -74,14 +74,17 @@ class Claims:
             "expired": now - EXPIRES_AFTER,
         }
         values |= self._own._asdict()
+
         with self._opened() as database:
             if database.execute(_TAKE, values).rowcount == 1:
                 return None
             other = database.execute(
                 "SELECT plan, ledger FROM claims WHERE entry = :entry", values
             ).fetchone()
+
         if other is None:  # released between the two statements
             return None
+
         return Claim(*map(str, other))
 
     def release(self, dlq_id: str, run_id: str) -> None:
@@ -125,6 +128,7 @@ class Claims:
         database = sqlite3.connect(
             self.path, timeout=_TIMEOUT, check_same_thread=False, isolation_level=None
         )
+
         try:
             # a claim must outlive the process, not the machine: both runs end with it
             database.execute("PRAGMA synchronous = NORMAL")
@@ -136,6 +140,7 @@ class Claims:
         except BaseException:
             database.close()
             raise
+
         return database
 
 

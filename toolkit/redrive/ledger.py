@@ -82,6 +82,7 @@ class Ledger:
         self._database: sqlite3.Connection | None = None
         self._storing = threading.Lock()
         self._queueing = threading.Lock()
+
         self._queued: list[_Change] = []
         self._numbers: dict[str, dict[tuple[str, str], int]] = {}
         with self._readable():
@@ -109,6 +110,7 @@ class Ledger:
         except BaseException:
             self.close()
             raise
+
         self._numbers = {
             "steps": {key: number for number, key in enumerate(content.entries)},
             "stops": {key: number for number, key in enumerate(content.stopped)},
@@ -129,9 +131,11 @@ class Ledger:
         """Close the file."""
         if self._database is None:
             return
+
         with suppress(sqlite3.Error):
             # which removes the journal
             self._database.execute("PRAGMA journal_mode = DELETE")
+
         self._database.close()
         self._database = None
 
@@ -161,6 +165,7 @@ class Ledger:
         content, missing = self._content, self._missing_entries(plan)
         if plan.hash in content.plans and not missing:
             return
+
         content.plans.setdefault(plan.hash, plan.to_json())
         content.began_at.setdefault(plan.hash, _now())
         for entry in missing:
@@ -176,6 +181,7 @@ class Ledger:
         """Return the entries of a plan without a row, for example in a ledger of the first version."""
         columns = ["dlq_id", "group", "action", "workflow_run_id"]
         rows = plan.acted[columns].itertuples(index=False, name=None)
+
         return [
             Entry(
                 plan=plan.hash,
@@ -306,6 +312,7 @@ class Ledger:
             raise sqlite3.ProgrammingError(
                 "the ledger was opened for reading, or is closed"
             )
+
         self._database.execute("BEGIN IMMEDIATE")
         try:
             for change in changes:
@@ -313,11 +320,13 @@ class Ledger:
                     _UPDATE[change.table], (change.value, change.number)
                 )
                 _check_updated(cursor.rowcount)
+
             self._database.execute("COMMIT")
         except BaseException:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
+
         for change in changes:
             change.stored = True
 
@@ -346,6 +355,7 @@ def _lock_of(file: Path) -> Iterator[None]:
             expected="a folder that this user can write to",
             next_step="Remove the file or folder of that name, or name a ledger in another folder.",
         ) from None  # fmt: skip
+
     with os.fdopen(handle, "r+b") as opened:
         if not hold(opened):
             raise LedgerLockedError(
@@ -354,6 +364,7 @@ def _lock_of(file: Path) -> Iterator[None]:
                 expected="one run at a time",
                 next_step="Wait until it has ended, or stop it; read_redrive_status() shows the progress.",
             )
+
         yield
 
 
@@ -425,6 +436,7 @@ def _history(ledger: str | os.PathLike[str], name: str) -> pd.DataFrame:
             origin,
             times,
         )
+
     return entry_frame(rows, _HISTORY)
 
 
@@ -439,7 +451,9 @@ def entry_frame(
             values = pd.to_datetime(
                 pd.Series(values, dtype="Int64"), unit="ms", utc=True
             )
+
         typed[name] = (dtype, values)
+
     return typed_frame(**typed)
 
 

@@ -114,6 +114,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         step = row.pop("step")
         if step is None:
             return row
+
         return row | msgspec.structs.asdict(step)
 
 
@@ -140,24 +141,30 @@ def look(path: Path) -> Kind:
         check_unchanged(path)
     except FileNotFoundError:
         return "missing"
+
     if not path.stat().st_size:
         return "empty"
+
     with _sqlite_errors(), closing(_connect(path, "immutable=1")) as database:
         application = _pragma(database, "application_id")
         version = _pragma(database, "user_version")
         tables = _tables(database)
         is_first_version = _is_first_version(database)
+
     if application == APPLICATION_ID:
         if version > VERSION:
             raise NotALedgerError(f"version {version}, which a newer toolkit wrote")
         return "ledger"
+
     is_blank = (application, version, tables) == (0, 0, set())
     if is_blank and _next_to(path, "-wal").is_file():
         # killed before the first checkpoint: everything is in the write-ahead log
         with _sqlite_errors(), _copied(path) as database:
             is_first_version = _is_first_version(database)
+
     if is_first_version:
         return "first version"
+
     raise NotALedgerError("an SQLite file of another program")
 
 
@@ -165,6 +172,7 @@ def _is_first_version(database: sqlite3.Connection) -> bool:
     """Return whether a file has the form of version 1, which had no application id."""
     if _pragma(database, "application_id") != 0:
         return False
+
     return (
         _pragma(database, "user_version") == _FIRST_VERSION
         and _tables(database) >= _FIRST_TABLES
@@ -178,10 +186,12 @@ def read(path: Path) -> Content:
         raise FileNotFoundError(2, "No such file or directory", str(path))
     if kind == "empty":
         raise NotALedgerError("an empty file")
+
     with _sqlite_errors():
         if kind == "first version":
             with _copied(path) as database:
                 return _first_content(database)
+
         try:
             with closing(_connect(path, "mode=ro")) as database:
                 return content_of(database)
@@ -191,6 +201,7 @@ def read(path: Path) -> Content:
             needs_writer = code & 0xFF in _NEEDS_A_WRITER
             if not needs_writer:
                 raise
+
         # a commit was interrupted, and the journal is still there: SQLite undoes it in the copy
         with _copied(path) as database:
             return content_of(database)
@@ -216,6 +227,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     except BaseException:
         database.close()
         raise
+
     return database
 
 
@@ -234,6 +246,7 @@ def replace_file(path: Path, content: Content) -> None:
             database.executescript(_TABLES)
             _insert(database, content)
             database.execute("COMMIT")
+
         draft.replace(path)
         sync_folder(path.parent)
     finally:
@@ -256,6 +269,7 @@ def _insert(database: sqlite3.Connection, content: Content) -> None:
         database.execute(
             "INSERT INTO steps VALUES (?, ?)", (number, padded_step(entry.step))
         )
+
     for number, ((plan, group), reason) in enumerate(content.stopped.items()):
         database.execute("INSERT INTO groups VALUES (?, ?, ?)", (number, plan, group))
         database.execute(
@@ -267,12 +281,14 @@ def padded_step(step: Step | None) -> str:
     """Return a step as JSON of `STEP_BYTES` bytes; a reason that does not fit is cut."""
     if step is None:
         return "".ljust(STEP_BYTES)
+
     encoded = msgspec.json.encode(step)
     while len(encoded) > STEP_BYTES and step.reason:
         # each character takes at least one byte
         kept = max(0, len(step.reason) - (len(encoded) - STEP_BYTES))
         step = msgspec.structs.replace(step, reason=step.reason[:kept])
         encoded = msgspec.json.encode(step)
+
     return encoded.ljust(STEP_BYTES).decode()
 
 
@@ -299,7 +315,9 @@ def content_of(database: sqlite3.Connection) -> Content:
                 raise NotALedgerError(
                     f"a damaged entry {number}: entries before it are missing"
                 )
+
             _add_entry(content, fixed, _decoded_step(step, number))
+
         for number, plan, group, reason in database.execute(
             "SELECT id, plan, grouped, reason FROM groups LEFT JOIN stops USING (id) ORDER BY id"
         ):
@@ -307,10 +325,12 @@ def content_of(database: sqlite3.Connection) -> Content:
                 raise NotALedgerError(
                     f"a damaged group {number}: groups before it are missing"
                 )
+
             _check_texts(plan, group, reason)
             content.stopped[plan, group] = reason.strip(" ") or None
     finally:
         database.execute("ROLLBACK")
+
     return content
 
 
@@ -327,6 +347,7 @@ def _first_content(database: sqlite3.Connection) -> Content:
         "new_group",
         "reason",
     )
+
     columns = f"plan, dlq_id, grouped, action, origin_run, {', '.join(names)}"
     for (
         *fixed,
@@ -345,12 +366,15 @@ def _first_content(database: sqlite3.Connection) -> Content:
             step = msgspec.convert(dict(zip(names, values, strict=True)), Step)
         except msgspec.ValidationError as error:
             raise NotALedgerError(f"a damaged entry: {error}") from None
+
         _add_entry(content, fixed, step)
+
     for plan, group, reason in database.execute(
         "SELECT plan, grouped, reason FROM stopped"
     ):
         _check_texts(plan, group, reason)
         content.stopped[plan, group] = reason
+
     return content
 
 
@@ -364,6 +388,7 @@ def _read_plans(database: sqlite3.Connection, content: Content) -> None:
             and isinstance(began_at, int)
         ):
             raise NotALedgerError("a damaged plan: values of other types")
+
         content.plans[key] = plan
         content.began_at[key] = began_at
 
@@ -375,6 +400,7 @@ def _add_entry(content: Content, fixed: list[Any], step: Step | None) -> None:
         entry = msgspec.convert(values, Entry, from_attributes=True)
     except msgspec.ValidationError as error:
         raise NotALedgerError(f"a damaged entry: {error}") from None
+
     content.entries[entry.plan, entry.dlq_id] = entry
 
 
@@ -383,6 +409,7 @@ def _decoded_step(step: object, number: int) -> Step | None:
         raise NotALedgerError(f"a damaged step of entry {number}: no text")
     if not step.strip(" "):
         return None
+
     try:
         return _STEP.decode(step)
     except msgspec.DecodeError as error:
@@ -424,6 +451,7 @@ def _copied(path: Path) -> Iterator[sqlite3.Connection]:
             companion = _next_to(path, suffix)
             if companion.is_file() and not companion.is_symlink():
                 shutil.copyfile(companion, _next_to(copy, suffix))
+
         with closing(sqlite3.connect(copy, isolation_level=None)) as database:
             yield database
 

@@ -69,6 +69,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise wrong("stop_above", self.stop_above, "a share above 0, at most 1")
         if self.deadline > _LONGEST:
             raise wrong("deadline", self.deadline, f"at most {_LONGEST:,.0f} seconds")
+
         for name, value in checked.items():
             # as Python's own types, which JSON has
             msgspec.structs.force_setattr(self, name, value)

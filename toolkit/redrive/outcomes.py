@@ -86,12 +86,14 @@ class Outcomes:
             _, _, error = reason.partition(LAST_ERROR)
             if error:
                 last_error = f"; {LAST_ERROR}{error}"
+
         return last_error
 
     def keep_last_error(self, row: dict[str, Any]) -> None:
         """Store the last error of a run that has not ended, as the reason of the state."""
         error = self._reader.last_error(row["run_id"])
         reason = LAST_ERROR + error
+
         is_news = error != "" and row["reason"] != reason
         if is_news:
             self._ledger.set(
@@ -102,6 +104,7 @@ class Outcomes:
         """Look at a run that was started."""
         done = partial(self._ledger.set, self._hash, row["dlq_id"])
         run = self._reader.run(row["run_id"]) or {}
+
         run_state = run.get("workflowState")
         if run_state == "RUN_SUCCESS":
             done("succeeded")
@@ -120,6 +123,7 @@ class Outcomes:
         error = self._reader.last_error(run_id)
         if not error:
             return reason
+
         return f"{reason}; {LAST_ERROR}{error}"
 
     def _look_at_call(self, row: dict[str, Any], *, is_late: bool) -> None:
@@ -132,9 +136,11 @@ class Outcomes:
             done("unknown", reason=reason)
             self._end_claim(row)
             return
+
         if row["state"] == "unknown" and self._is_as_planned(row, call_state):
             # the state is from before the plan: it tells nothing about a call that may be lost
             return
+
         if call_state in _CALLS:
             done(_CALLS[call_state])
             self._end_claim(row)
@@ -158,6 +164,7 @@ class Outcomes:
         if new_dlq_id:
             known_id = str(new_dlq_id)
             group = self._reader.group(known_id)
+
         state: State = "failed otherwise"
         if group == row["grouped"]:
             state = "failed again"
@@ -171,15 +178,18 @@ class Outcomes:
         # and 0.5 seconds.
         if self._was_carried_out(row):
             return
+
         for look in range(_LOOKS - 1):
             self._stop.wait(FIRST_LOOK * 2**look)
             if self._was_carried_out(row):
                 return
+
         if row["action"] == "failure function":
             reason = "its failure function may have run: its state is as before"
             self._ledger.set(self._hash, row["dlq_id"], "unknown", reason=reason)
             self._end_claim(row)
             return
+
         # still in the DLQ: it was not carried out, and the service refuses a second run of the same id
         self._ledger.withdraw(self._hash, row["dlq_id"])
 
@@ -190,15 +200,18 @@ class Outcomes:
         if self._reader.run(row["run_id"]) is not None:
             done("started", ended=False)
             return True
+
         try:
             call_state = self._reader.entry(dlq_id)["failure_function_state"]
         except NotFoundError:
             self._store_gone(row)
             return True
+
         is_call = row["action"] == "failure function"
         if is_call and not self._is_as_planned(row, call_state):
             done("started", ended=False)
             return True
+
         return False
 
     def _store_gone(self, row: dict[str, Any]) -> None:

@@ -106,6 +106,7 @@ class RedrivePlan(HasFrame):
             return sha256(
                 msgspec.json.encode([OLDER, self.limits, _texts(self.acted[names])])
             ).hexdigest()
+
         rows = _texts(self.frame)
         parts = [FORMAT, self.source, self.limits, self.options, self.learned, rows]
         return sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
@@ -117,6 +118,7 @@ class RedrivePlan(HasFrame):
                 doing, got=f"a plan of format {self.format}", expected=FORMAT,
                 next_step="Make it again with plan_redrive. Pass the ledger as history=.",
             )  # fmt: skip
+
         options = self.options
         choices = Choices(
             options["actions"],
@@ -124,6 +126,7 @@ class RedrivePlan(HasFrame):
             changed=frozenset(options["changed"]),
             included=frozenset(options["include"]),
         )
+
         actions, reasons = choices.decided(self.frame)
         for column, derived in (("action", actions), ("reason", reasons)):
             stated = self.frame[column].tolist()
@@ -136,8 +139,10 @@ class RedrivePlan(HasFrame):
                         expected=f"{other!r}, by the entry and the options of the plan",
                         next_step="Make the plan again with plan_redrive.",
                     )  # fmt: skip
+
         if self._digest() != self.hash:
             raise edited(doing)
+
         return self
 
     @property
@@ -174,6 +179,7 @@ class RedrivePlan(HasFrame):
             columns={"size": "count", "min": "first_expiry"}
         )
         advice = [recommended(failure_class).advice for failure_class in table["class"]]
+
         return table.astype({"count": "Int64"}).assign(
             advice=pd.Series(advice, index=table.index, dtype="str")
         )
@@ -194,6 +200,7 @@ class RedrivePlan(HasFrame):
         columns = ["title", "workflow_url", "action", "count", "reason"]
         if self.frame.empty:
             return self._headline()
+
         groups = self.groups.head(ROWS_SHOWN)
         advice = [
             f"{row['class']}: {row['advice']}"
@@ -201,6 +208,7 @@ class RedrivePlan(HasFrame):
                 "records"
             )
         ]
+
         return visible(
             "\n".join(
                 [self._headline(), groups[columns].to_string(index=False), *advice]
@@ -238,6 +246,7 @@ class RedrivePlan(HasFrame):
             .reset_index()
         )
         different = table["before"].fillna("") != table["after"].fillna("")
+
         return pd.DataFrame(table[different]).reset_index(drop=True).astype("str")
 
     def to_code(
@@ -273,10 +282,12 @@ class RedrivePlan(HasFrame):
             if value not in (None, [])
         }
         chosen = frame
+
         if len(ids) <= _IDS_SHOWN:
             chosen = fill(
                 "{frame}[{frame}['dlq_id'].isin({ids})]", frame=frame, ids=ids
             )
+
         plan = _PLAN.write_lines(chosen, **options)
         run = _RUN.write(
             variable("service"),
@@ -341,6 +352,7 @@ class RedrivePlan(HasFrame):
                 got=str(error.strerror or error),
                 expected="a file",
             ) from None
+
         return cls.from_json(content, str(path))
 
     @classmethod
@@ -358,10 +370,12 @@ class RedrivePlan(HasFrame):
                 parts.format,
             )
             is_edited = plan.hash != parts.hash
+
         if is_edited:
             raise edited(doing)
         if parts.format == OLDER:
             return plan
+
         return plan.checked(doing)
 
 
@@ -384,6 +398,7 @@ def duration_text(seconds: float) -> str:
     days, rest = divmod(seconds, 86_400)
     if days and not rest:
         return f"{days:.0f}d"
+
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 

@@ -152,6 +152,7 @@ def checked_options(options: object) -> dict[str, Any]:
     ):
         known = msgspec.convert(options, PlanOptions)
         parse_duration(known.retention, name="retention")
+
     values: dict[str, Any] = msgspec.to_builtins(known)
     return values
 
@@ -160,11 +161,13 @@ def checked_learned(learned: object) -> dict[str, Any]:
     """Return the rules that grouping had learned; else an `InputError`."""
     if learned in (None, {}):
         return {}
+
     with unreadable(
         "reading the rules of a plan", expected="rules that grouping had learned"
     ):
         known = msgspec.convert(learned, Learned)
         values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(known))
+
     return values
 
 
@@ -179,6 +182,7 @@ def read_parts(content: bytes, doing: str, *, older: bool) -> PlanParts:
                 expected="a JSON object",
                 next_step=_AGAIN,
             )
+
         is_older = values.get("format") == OLDER
         if is_older and not older:
             raise InputError(
@@ -187,6 +191,7 @@ def read_parts(content: bytes, doing: str, *, older: bool) -> PlanParts:
                 expected=FORMAT,
                 next_step=_WAY_OUT,
             )
+
         kind: Any = _OlderPlan if is_older else SavedPlan
         if not is_older and values.get("format") != FORMAT:
             raise InputError(
@@ -194,10 +199,12 @@ def read_parts(content: bytes, doing: str, *, older: bool) -> PlanParts:
                 expected=f"{FORMAT}, as plan.save() writes it",
                 next_step=f"{_AGAIN} A newer toolkit may have written it.",
             )  # fmt: skip
+
         saved = msgspec.convert(values, kind)
         parse_duration(saved.options.retention, name="retention")
         frame = _frame(saved.entries)
         learned = checked_learned(values["learned"])
+
     _check_ids(frame["dlq_id"], doing)
     return PlanParts(
         saved.format, saved.hash, saved.source, saved.limits,
@@ -230,6 +237,7 @@ def _frame(entries: list[Any]) -> pd.DataFrame:
         rows[name] = pd.to_datetime(rows[name], utc=True, format="ISO8601")
     rows["response_status"] = pd.to_numeric(rows["response_status"])
     rows["marks"] = [joined_marks(entry.get("marks", ())) for entry in values]
+
     return rows.astype(COLUMNS)
 
 
@@ -248,6 +256,7 @@ def _strict_json(content: object) -> Any:
     if not isinstance(content, bytes):
         # a ledger of another program may have other types
         raise TypeError(f"{type(content).__name__} instead of bytes")
+
     return json.loads(
         content.decode(), object_pairs_hook=_unique, parse_constant=_no_number
     )
@@ -260,6 +269,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"the key {twice[:_SHOWN]!r} twice")
+
     return made
 
 

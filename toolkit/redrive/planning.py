@@ -144,15 +144,18 @@ def plan_redrive(
     for name, url in unknown:
         message = f"{name} names {url!r}, which has no failures. {nearest(url, known)}"
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+
     # 1. the kind of each failure, and the class of the kind
     groups, ids = grouped(frame)
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]
+
     if isinstance(wanted, Mapping):
         wanted = {
             choice("actions", group, titles.index): action
             for group, action in wanted.items()
         }
+
     classes = classify_failures(frame).frame["class"]
     rows = frame.assign(
         group=frame["signature"],
@@ -191,6 +194,7 @@ def plan_redrive(
     }
     hashes = pd.util.hash_pandas_object(frame[list(_NEEDED)].astype(types), index=False)
     source = sha256(hashes.sort_values().to_numpy().tobytes()).hexdigest()
+
     return RedrivePlan(
         ordered[list(COLUMNS)].astype(COLUMNS), source, limits, options, groups.learned
     )
@@ -201,6 +205,7 @@ def planned_workflows(failures: AnyFrame) -> list[str]:
     select(failures, _NEEDED, doing=_DOING)
     table = select(failures, ["workflow_url"], doing=_DOING).table()
     urls = table["workflow_url"].drop_null().unique().to_pylist()
+
     return sorted(map(str, urls))
 
 
@@ -208,11 +213,13 @@ def _checked_actions(actions: object) -> dict[str, str] | str | None:
     """Return the argument ``actions``, checked: one action for all groups, or one per group."""
     if actions is None:
         return None
+
     if isinstance(actions, Mapping):
         return {
             str(group): _checked(f"actions[{group!r}]", action)
             for group, action in actions.items()
         }
+
     return _checked("actions", actions, "; or a dict from group to action")
 
 

@@ -45,15 +45,18 @@ class QueueReader:
             failure = to_frame(self._decoded(dlq_id))
             groups = group_failures(failure, rules=self._rules).frame["group"]
             return str(groups.iloc[0])
+
         return None
 
     def run(self, run_id: str | None) -> dict[str, Any] | None:
         """Return a run as the log shows it; None if it is not known."""
         if not run_id:
             return None
+
         filters = (("workflowRunId", run_id),)
         page = list_log_page(self._transport, cursor=None, count=1, filters=filters)
         runs = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
+
         # a service may ignore a filter that it does not know
         return next((run for run in runs if run.get("workflowRunId") == run_id), None)
 
@@ -68,6 +71,7 @@ class QueueReader:
         except (ServiceError, msgspec.DecodeError):
             # the log only explains: a run does not depend on it
             return ""
+
         errors = [
             event
             for event in events
@@ -76,6 +80,7 @@ class QueueReader:
         latest = max(errors, key=_time_of, default=None)
         if latest is None:
             return ""
+
         one_line = " ".join(str(latest["error"]).split())
         return shorten(self._redactor.text(one_line), _LONGEST_ERROR)
 

@@ -102,6 +102,7 @@ class RedriveResult(Plotted):
         reasons = shown.groupby(keys, sort=True, dropna=False, observed=True)["reason"]
         table = reasons.agg(["size", "first"]).reset_index()
         table = table.rename(columns={"size": "count", "first": "reason"})
+
         return table.astype({"count": "Int64", "state": "str", "reason": "str"})
 
     @property
@@ -115,6 +116,7 @@ class RedriveResult(Plotted):
         states = self.frame["state"]
         if (states == "left").all():
             return f"Nothing to do: {_left_out(len(states))}."
+
         return " ".join([f"{self._outcome}: {self.counts}.", *self._details])
 
     @property
@@ -136,6 +138,7 @@ class RedriveResult(Plotted):
         has_error = self.frame[reasons.str.contains(LAST_ERROR, regex=False)]
         if has_error.empty:
             return ""
+
         latest = has_error.sort_values("intended_at", na_position="first")[
             "reason"
         ].iloc[-1]
@@ -147,6 +150,7 @@ class RedriveResult(Plotted):
         sent = self.frame.loc[self.frame["state"].isin(_PENDING), "intended_at"]
         if sent.empty:
             return None
+
         latest: pd.Timestamp = sent.max()
         return latest + pd.Timedelta(seconds=self.plan.limits.deadline)
 
@@ -159,6 +163,7 @@ class RedriveResult(Plotted):
             return "Stopped"
         if states.isin((*_DONE, "left")).all():
             return "Done"
+
         return "Ended"
 
     @property
@@ -168,9 +173,11 @@ class RedriveResult(Plotted):
             sentences.append(
                 f"The last error: {shorten(error.rstrip('.'), _ERROR_SHOWN)}."
             )
+
         if self.deadline is not None:
             until = f"until {self.deadline:%Y-%m-%d %H:%M:%S} UTC"
             sentences.append(f"A run is waited for {until} ({self.remaining}).")
+
         return sentences
 
     @property
@@ -178,17 +185,21 @@ class RedriveResult(Plotted):
         """Return the time from reading the ledger to the deadline, for example "9 min 48 s left"."""
         if self.deadline is None or self.read_at is None:
             return ""
+
         remaining = self.deadline - self.read_at
         if remaining <= pd.Timedelta(0):
             return "which is over"
+
         return f"{span(timedelta(seconds=remaining.total_seconds()))} left"
 
     def __repr__(self) -> str:
         if (self.frame["state"] == "left").all():
             return self.verdict
+
         columns = ["title", "workflow_url", "action", "state", "count", "reason"]
         groups = self.groups[columns]
         shown = groups.head(ROWS_SHOWN).fillna("")
+
         return visible(
             f"{headline(self.verdict, len(groups))}\n{shown.to_string(index=False)}"
         )
@@ -237,6 +248,7 @@ def read_redrive_status(
         plans = opened.plans()
         plan_hash = _matching_hash(list(plans), prefix, opened.path)
         name = f"{plan_hash[:8]} of {opened.path}"
+
         redrive_plan = RedrivePlan.from_json(plans[plan_hash], name, older=True)
         if redrive_plan.hash != plan_hash:
             raise InputError(
@@ -244,6 +256,7 @@ def read_redrive_status(
                 got=f"another plan, {redrive_plan.hash[:8]}",
                 expected="the plan that was run", next_step="Use the ledger as run_redrive wrote it.",
             )  # fmt: skip
+
         return result_of(redrive_plan, opened)
 
 
@@ -254,10 +267,12 @@ def _matching_hash(hashes: list[str], prefix: str | None, ledger: Path) -> str:
         matching = [plan_hash for plan_hash in hashes if plan_hash.startswith(prefix)]
     if len(matching) == 1:
         return matching[0]
+
     next_step = "No plan was run with it."
     if hashes:
         short_hashes = [plan_hash[:8] for plan_hash in hashes]
         next_step = nearest(prefix, short_hashes, what="It has")
+
     raise InputError(
         f"looking for the plan in {ledger}",
         got=repr(prefix),
@@ -284,6 +299,7 @@ class Waiting:
         if self.until is not None:
             remaining = timedelta(seconds=max(0.0, self.until - now))
             parts.append(f"{span(remaining)} until the deadline")
+
         if self.last_error:
             parts.append(f"{LAST_ERROR}{self.last_error}")
         return list(filter(None, parts))
@@ -305,10 +321,12 @@ def waiting_of(plan: RedrivePlan, ledger: Ledger) -> Waiting:
     pending = [row for row in rows if row["state"] in _PENDING]
     if not pending:
         return Waiting(states, None, "")
+
     last_intended = max(map(itemgetter("intended_at"), pending))
     reasons = [row["reason"] for row in pending if row["reason"]]
     _, _, last_error = ["", *reasons][-1].partition(LAST_ERROR)
     until = last_intended / 1000 + plan.limits.deadline
+
     return Waiting(states, until, shorten(last_error, _ERROR_SHOWN))
 
 
@@ -324,6 +342,7 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
             return {"state": "left", "reason": reason}
         if group in stopped:
             return {"state": "stopped", "reason": stopped[group]}
+
         return {"state": "waiting"}
 
     planned = plan.frame[["dlq_id", "group", "action", "reason"]].itertuples(
@@ -333,6 +352,7 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
         ["dlq_id", "group", "title", "workflow_url", "action"]
     ].reset_index(drop=True)
     outcomes = entry_frame([outcome(*row) for row in planned], _COLUMNS)
+
     return RedriveResult(
         plan, pd.concat([frame, outcomes], axis=1), pd.Timestamp.now("UTC")
     )
@@ -343,4 +363,5 @@ def _left_out(count: int) -> str:
         return "the plan has no entries"
     if count == 1:
         return "1 entry is left by the plan"
+
     return f"{count:,} entries are left by the plan"

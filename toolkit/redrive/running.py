@@ -136,6 +136,7 @@ def run_redrive(
     instance("stop", stop, threading.Event, "a threading.Event", optional=True)
     _check_confirmation(plan, confirm)
     plan.checked("running a plan")
+
     with Ledger.running(ledger) as opened:
         with Transport.to(service, "queue") as transport:
             opened.add(plan)
@@ -155,6 +156,7 @@ def run_redrive(
                     raise
                 finally:
                     claims.close()
+
         return result_of(plan, opened)
 
 
@@ -162,6 +164,7 @@ def _check_confirmation(plan: RedrivePlan, confirm: object) -> None:
     """Raise `InputError` if a value is not the confirmation of a plan."""
     if isinstance(confirm, str) and confirm == plan.confirmation:
         return
+
     look_again = "Look at the plan once more, then pass plan.confirmation."
     if isinstance(confirm, str) and plan.is_short_confirmation(confirm):
         raise InputError(
@@ -170,6 +173,7 @@ def _check_confirmation(plan: RedrivePlan, confirm: object) -> None:
             expected=repr(plan.confirmation),
             next_step=look_again,
         )
+
     raise wrong("confirm", confirm, repr(plan.confirmation), look_again)
 
 
@@ -264,6 +268,7 @@ class _Run:
                 continue
             begun = states_by_group.get(group, {})
             next_entries += self._next_of_group(group, rows, begun)
+
         return next_entries
 
     def _next_of_group(
@@ -276,11 +281,13 @@ class _Run:
         is_pending = states["intended"] + states["started"] > 0
         if is_pending or len(begun) == len(rows):
             return []
+
         reason = _stop_reason(states, limits.stop_above)
         if reason:
             last_error = self._outcomes.last_error_of(group)
             self._ledger.stop(self._hash, group, reason + last_error)
             return []
+
         remaining = rows[~rows["dlq_id"].isin(list(begun))]
         # canaries are sent until one of them works
         most = limits.canaries
@@ -292,6 +299,7 @@ class _Run:
         """Read an entry again, store the intent, and send the request."""
         if self._stop.is_set():
             return
+
         dlq_id, action = entry["dlq_id"], entry["action"]
         run_id: str | None = None
         if action in _NEW_RUNS:
@@ -303,10 +311,13 @@ class _Run:
                 # an earlier request of ours arrived late
                 self._ledger.intend(self._hash, entry, run_id)
                 return
+
             reason = _GONE
+
         if reason:
             self._ledger.skip(self._hash, entry, reason)
             return
+
         # if this process is killed from here, the next run looks for the outcome instead of sending again
         self._ledger.intend(self._hash, entry, run_id)
         # the intent comes first: with it, a later call never claims the entry again
@@ -315,6 +326,7 @@ class _Run:
         if reason:
             self._ledger.set(self._hash, dlq_id, "skipped", reason=reason)
             return
+
         self._send(entry, run_id)
 
     def _send(self, entry: dict[str, Any], run_id: str | None) -> None:
@@ -353,6 +365,7 @@ class _Run:
         other = self._claims.take(*key)
         if other is not None:
             return self._reason_of_claim(other)
+
         try:
             state = self._reader.entry(entry["dlq_id"])["failure_function_state"]
         except NotFoundError:
@@ -362,8 +375,10 @@ class _Run:
             self._claims.release(*key)
             self._ledger.withdraw(self._hash, entry["dlq_id"])
             raise
+
         if same(state, entry["failure_function_state"]):
             return ""
+
         self._claims.release(*key)
         return "failure_function_state changed since it was planned"
 
@@ -371,6 +386,7 @@ class _Run:
         """Return why an entry is left that another ledger has claimed."""
         if other.plan == self._hash:
             return f"this plan has claimed its failure function with the ledger {other.ledger}"
+
         return (
             f"the plan {other.plan[:8]} has claimed its failure function with the ledger {other.ledger}, "
             "and the outcome is not known"
@@ -392,6 +408,7 @@ class _Run:
         if action == "failure function":
             call_failure_function(self._transport, dlq_id)
             return None
+
         run_header = (f"{self._prefix}Workflow-RunId", str(run_id))
         headers = (run_header, *self._flow_control)
         return start_again(self._transport, dlq_id, _NEW_RUNS[action], headers)
@@ -402,6 +419,7 @@ def _reason_to_skip(planned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     changed = [name for name in UNCHANGED if not same(now[name], planned[name])]
     if changed:
         return f"{', '.join(changed)} changed since it was planned"
+
     return refusal(planned["action"], now)
 
 
@@ -434,6 +452,7 @@ def _stop_reason(counts: Counter[str], stop_above: float) -> str:
     for state, reason in _REASONS_WITHOUT_OUTCOME.items():
         if ended == 0 and counts[state] > 0:
             return reason
+
     # for example, 3 failed runs of 10 are too many if a fifth may fail
     failed_share = failed / max(ended, 1)
     if failed_share > stop_above:
@@ -441,8 +460,10 @@ def _stop_reason(counts: Counter[str], stop_above: float) -> str:
         if failed_again == 0:
             return failed_of_ended
         return f"{failed_of_ended}, {failed_again:,} of them with the same signature"
+
     if counts["refused"]:
         return f"{counted(counts['refused'], 'request')} refused by the service"
+
     return ""
 
 
@@ -454,6 +475,7 @@ def _flow_control(prefix: str, plan: RedrivePlan) -> tuple[tuple[str, str], ...]
     ]
     if not limits_set:
         return ()
+
     key = f"redrive-{plan.hash[:16]}"
     return (f"{prefix}Flow-Control-Key", key), (
         f"{prefix}Flow-Control-Value",

@@ -83,6 +83,7 @@ class ReportContent:
         """Return the headline and the lead of a report that has them."""
         if not self.headline:
             return {}
+
         lead = " ".join(sentence for sentence, _ in self.lead)
         return {"headline": self.headline, "about": self.about, "lead": lead}
 
@@ -104,4 +105,5 @@ def _json_value(value: Any) -> Any:
         return list(map(_json_value, value))
     if isinstance(value, float) and not math.isfinite(value):
         return None
+
     return value

@@ -53,6 +53,7 @@ def masked_columns(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
         rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
     )
     masked = pa.array(map(redactor.text, urls.to_pylist()), pa.string())
+
     return rows.then(partial(_with_urls, urls.combine_chunks(), masked))
 
 
@@ -60,6 +61,7 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
     position = table.schema.get_field_index("workflow_url")
     if position < 0:
         return table
+
     return table.set_column(
         position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls))
     )
@@ -71,6 +73,7 @@ def _when(counts: ReportCounts) -> Iterator[Section]:
     # a single failure has no trend
     if trend.total <= 1:
         return
+
     options: dict[str, object] = {"by": "workflow_url", "top": 5, **zone_option()}
     if markers:
         options["markers"] = markers
@@ -97,6 +100,7 @@ def _worst(counts: ReportCounts) -> Iterator[Section]:
     if not counts.covered:
         # part of the earlier hours is not in the data, so a count of them would be too small
         rows = rows.assign(before=None)
+
     yield Section("worst", "Worst workflows", parts=_counts(
         counts, rows,
         f"Failures by workflow, and of the last {hours} hours against the {hours} before",
@@ -111,6 +115,7 @@ def _expiry(counts: ReportCounts) -> Iterator[Section]:
     """Return the section on expiry."""
     now, kept, clean = counts.now, counts.kept, counts.clean.value
     bins = bins_of_failures(counts.failures, counts.retention, now)
+
     parts: list[Part] = []
     if bins.total:
         number = counted(bins.total, "failure")
@@ -126,10 +131,12 @@ def _expiry(counts: ReportCounts) -> Iterator[Section]:
                 [(clean(bins.now + bar * bins.step), count) for bar, count in bars if count], folded=True,
             ),
         ]  # fmt: skip
+
     caption = f"Failures by time left, kept {kept} from their failure"
     if not counts.retention.is_known:
         caption = f"How long failures are kept is {counts.retention.words}: no expiry is known"
     parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
+
     if counts.next_expiring:
         columns = [
             ReportColumn("failure", "id"),
@@ -139,6 +146,7 @@ def _expiry(counts: ReportCounts) -> Iterator[Section]:
         names = ("dlq_id", "workflow_url", "hours_left")
         following = ([row[name] for name in names] for row in counts.next_expiring)
         parts.append(table("The next to expire", columns, following, half=True))
+
     parts.append(ReportCode(fill(_EXPIRY, kept=kept)))
     yield Section("expiry", "What expires", parts=tuple(parts))
 
@@ -159,6 +167,7 @@ def _where(counts: ReportCounts) -> Iterator[Section]:
          "count": "#failures", "share": _SHARE},
         code, most=CAPS["workflows"],
     )  # fmt: skip
+
     if matrix.total > 1:
         most = counted(int(matrix.counts.max(initial=0)), "failure")
         figure = ReportFigure(
@@ -167,6 +176,7 @@ def _where(counts: ReportCounts) -> Iterator[Section]:
             1.1 + _ROW * len(matrix.rows), partial(draw_matrix, matrix, columns="response status"),
         )  # fmt: skip
         parts = (figure, *parts)
+
     yield Section("where", "Where it fails", parts=parts)
 
 
@@ -175,6 +185,7 @@ def _hours(counts: ReportCounts) -> Iterator[Section]:
     calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
     if calendar.total <= 1:
         return
+
     yield Section("hours", "At which hours", parts=(
         ReportFigure(
             "Failures by weekday and hour",
@@ -231,6 +242,7 @@ def _counts(
         [row[name] for name in columns] for row in counts.clean.rows(frame.head(most))
     )
     left_out = max(len(frame) - most, 0)
+
     return table(
         caption, columns.values(), rows, left_out=left_out, more=more
     ), ReportCode(code)
@@ -241,6 +253,7 @@ def _new(counts: ReportCounts) -> Iterator[Section]:
     comparison = counts.findings["comparison"]
     if not comparison or not comparison["new"]:
         return
+
     parts: list[Part] = []
     urls = comparison["new_workflows"]
     if urls:
@@ -249,6 +262,7 @@ def _new(counts: ReportCounts) -> Iterator[Section]:
                 caption="Workflows that had no failure before:", items=tuple(urls)
             )
         )
+
     parts.append(ReportList(
         caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
         items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
@@ -280,6 +294,7 @@ def _scope(counts: ReportCounts) -> Iterator[Section]:
         parts.append(
             table("What was requested, and what the load did", ["part", "value"], rows)
         )
+
     for number, treatment in (
         (
             trend.fell_back,
@@ -289,6 +304,7 @@ def _scope(counts: ReportCounts) -> Iterator[Section]:
     ):
         if number:
             parts.append(ReportText(f"{counted(number, 'failure')} {treatment}."))
+
     if facts.get("clocks"):
         columns = ["destination", "#seconds ahead", "#failures"]
         clocks = [
@@ -302,9 +318,11 @@ def _scope(counts: ReportCounts) -> Iterator[Section]:
                 clocks,
             )
         )
+
     if counts.repeated:
         # the shown code of all other sections assumes a frame with unique ids
         parts.append(ReportCode(ONCE))
+
     yield Section("scope", "Scope and completeness", parts=tuple(parts))
 
 

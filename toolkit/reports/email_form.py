@@ -101,16 +101,19 @@ def email_message(
         message.add_alternative(markup, subtype="html", cte=_encoding(markup))
         _attach(message, pictures)
         _set_boundaries(message, tag)
+
         return message
 
     shown: list[_Picture] = []
     message = message_with(shown)
+
     for picture in page.pictures(tag):
         larger = message_with([*shown, picture])
         # a later picture may be smaller and fit
         if _sent_size(larger) <= MOST_BYTES:
             shown.append(picture)
             message = larger
+
     return message
 
 
@@ -150,6 +153,7 @@ def _encoded(text: str) -> tuple[int, Literal["quoted-printable", "base64"]]:
     encoded = len(b2a_base64(data))
     if encoded < quoted:
         return encoded, "base64"
+
     return quoted, "quoted-printable"
 
 
@@ -163,6 +167,7 @@ def _addresses(name: str, addresses: Iterable[Any]) -> list[str]:
         if not _is_address(address):
             expected = "a plain address such as ops@example.com, or several in a list"
             raise wrong(name, address, expected)
+
     return checked
 
 
@@ -190,6 +195,7 @@ def _part_for_mail(part: Part) -> Part | None:
             return board_table(part)
         case ReportCode() | ReportTable(folded=True):
             return None
+
     return part
 
 
@@ -204,6 +210,7 @@ class _Page:
         templates = environment()
         self._template = templates.get_template("email.html")
         self._section = templates.get_template("email_section.html")
+
         self._sections: list[Section] = []
         self._left_out: list[str] = []
         for section in sections:
@@ -233,6 +240,7 @@ class _Page:
             Markup(self._render_section(section, ids))  # noqa: S704
             for section in self._sections
         ]
+
         return self._template.render(
             report=self._report,
             link=self._link,
@@ -265,6 +273,7 @@ def _text(report: ReportContent, sections: Iterable[Section], link: str | None) 
     made_at = time_text(read_time(report.made_at))
     end = f"Made {made_at}. Secrets are masked. {report.method}"
     size = _encoded("\n".join([*lines, end]))[0]
+
     left_out = []
     for section in sections:
         added = _section_lines(section)
@@ -274,10 +283,12 @@ def _text(report: ReportContent, sections: Iterable[Section], link: str | None) 
             lines += added
         else:
             left_out.append(section.title)
+
     if left_out:
         titles = ", ".join(left_out)
         lines += ["", _line(f"Left out to keep the mail short: {titles}.")]
         lines.append(f"The whole report: {_command(report)}")
+
     lines += ["", end.strip()]
     return "\n".join(lines) + "\n"
 
@@ -325,6 +336,7 @@ def _part(part: Part) -> list[str]:
             return [part.caption, *_bullets(part.items, part.rest)]
         case ReportText():
             return [part.text]
+
     return []
 
 
@@ -349,4 +361,5 @@ def _row(table: ReportTable, row: Sequence[Any]) -> str:
     ]
     if not named:
         return begin
+
     return f"{begin}: {'; '.join(named)}"

@@ -46,4 +46,5 @@ def draw_png(figure: ReportFigure) -> bytes:
     )
     file = io.BytesIO()
     reduced.save(file, "PNG", optimize=True)
+
     return file.getvalue()

@@ -164,12 +164,14 @@ def gather(
     names = set(opened(failures, doing=_DOING).names)
     if not total or not _names_in_both(names, previous) >= _BASIS:
         return None
+
     step(f"grouping {counted(total, 'failure')}")
     rules = known_groups = None
     if previous is not None:
         # groups of both frames need the same rules, so that the same error has the same id
         known = group_failures(previous)
         rules, known_groups = known.rules, known.frame
+
     sample = sample_of(failures, total, MOST, _READ)
     signed = _is_signed(sample)
     groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
@@ -180,11 +182,13 @@ def gather(
     recent, before = _split(sample, trend.since, fresh.end)
     step("classifying the groups")
     classes = _classes(sample, groups.frame)
+
     earlier: _EarlierLoad | None = None
     if previous is not None:
         earlier = _read_earlier(previous, groups)
         before = earlier.sample
         trend = _with_same_sampling(trend, earlier, len(sample) / total)
+
     outcomes = _outcomes(failures, sample, earlier, retention, fresh)
     comparison = _compared(
         before, recent, groups, trend, fresh, is_earlier=earlier is not None
@@ -221,6 +225,7 @@ def gather(
     )
     if earlier is None:
         return evidence
+
     return replace(
         evidence, earlier=earlier.entries, earlier_sample=len(earlier.sample)
     )
@@ -230,6 +235,7 @@ def _names_in_both(names: set[str], previous: AnyFrame | None) -> set[str]:
     """Return the columns that the frame has, and the earlier one as well if there is one."""
     if previous is None:
         return names
+
     earlier = opened(previous, doing="comparing failures", name="previous")
     return names & set(earlier.names)
 
@@ -277,8 +283,10 @@ def _outcomes(
         return find_retry_outcomes(
             earlier.sample, failures, retention=kept, now=fresh.now
         )
+
     if _has_left(sample):
         return find_retry_outcomes(sample, retention=kept)
+
     return None
 
 
@@ -302,6 +310,7 @@ def _compared(
         _, before = _split(before, trend.since, fresh.end)
     elif not trend.usual or recent.empty or before.empty:
         return None
+
     return compare_grouped(before, recent, groups, exposure=trend.exposure)
 
 
@@ -319,9 +328,11 @@ def _grouped(
         if not signed:
             sample = groups.assign(sample)
         return groups, sample
+
     # the sample is everything, so each failure is read only once
     if signed:
         return group_failures(sample, rules=rules), sample
+
     groups, ids = grouped(sample, rules)
     return groups, sample.assign(
         signature=pd.Series(ids, index=sample.index, dtype="str")
@@ -348,6 +359,7 @@ def _similar(
         return None
     if is_grouped:
         return similar_grouped(new, before, groups, k=1)
+
     return find_similar_failures(new, before, k=1)
 
 
@@ -369,6 +381,7 @@ def _waiting_groups(
         return groups.frame
     if total == len(sample):
         return _waiting(sample, groups, signed=True)
+
     return _waiting(failures, groups, signed=signed)
 
 
@@ -379,11 +392,13 @@ def _waiting(
     if not signed:
         retained = select_retained(failures, [*_BASIS, *_TIMES], doing=_DOING)
         failures = groups.assign(retained.table().to_pandas())
+
     rows = select_retained(failures, [SIGNATURE, *_TIMES], doing=_DOING).then(with_time)
     counts = rows.count(
         SIGNATURE, first_at=("when_", "min"), last_at=("when_", "max")
     ).to_pandas()
     counts = counts.rename(columns={SIGNATURE: "group", "count_": "count"})
+
     return groups.frame[["group", "title"]].merge(counts, on="group")
 
 
@@ -404,6 +419,7 @@ def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
     latest = sample.drop_duplicates(SIGNATURE, keep="last")
     latest = latest[latest[SIGNATURE].isin(largest["group"])].reset_index(drop=True)
     classes = classify_failures(latest).frame.assign(group=latest[SIGNATURE])
+
     return classes.merge(
         groups[["group", "title", "count", "share"]], on="group"
     ).sort_values(["count", "group"], ascending=[False, True], ignore_index=True)
@@ -419,6 +435,7 @@ def _stories(
     titles = groups.frame.set_index("group")["title"]
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
     scale = total / max(len(sample), 1)
+
     stories = []
     for row, positions in incidents:
         condition = dict(row["condition"])
@@ -436,14 +453,17 @@ def _stories(
         )
         title = str(titles.get(group, ""))
         whole, chosen = True, condition
+
         if title:
             # the condition may also be met by failures with another error, for example of the same workflow
             whole = bool((rows[SIGNATURE] == group).all())
             chosen = condition | {SIGNATURE: str(group)}
+
         named = frozenset(stated)
         if title or MENTIONED in shared:
             # the title is then the error, which names no attribute
             named = frozenset()
+
         last_at = None
         waiting = _waiting_of(sample, chosen, row["from_at"], row["until_at"])
         last = waiting["failed_at"].fillna(waiting["created_at"]).max()
@@ -481,6 +501,7 @@ def _stories(
             groups=frozenset(map(str, groups_of)),
             last_start=row["episodes"][-1][0],
         ))  # fmt: skip
+
     return stories
 
 
@@ -495,6 +516,7 @@ def _class_of(groups: Iterable[object], kinds: Mapping[str, str]) -> str:
     classes = {kinds.get(str(group), "unknown") for group in groups}
     if len(classes) == 1:
         return classes.pop()
+
     return "unknown"
 
 
@@ -510,6 +532,7 @@ def _without_title(
         return f"errors that name {shared[MENTIONED]}"
     if stated:
         return _in_words(stated, titles)
+
     return _UNNAMED[is_of_all]
 
 
@@ -545,4 +568,5 @@ def _in_words(condition: dict[str, str], titles: pd.Series) -> str:
         if name == SIGNATURE:
             label = "error"
         named[label] = titles.get(value, value)
+
     return describe_condition(named)

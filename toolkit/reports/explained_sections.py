@@ -95,6 +95,7 @@ class Explained:
         stories = self.evidence.stories
         if not stories:
             return
+
         share = percent(self.evidence.explained)
         columns = [
             ReportColumn("ongoing", "flag"), "explanation",
@@ -132,6 +133,7 @@ class Explained:
         tables = [*self._offenders(), *self._messages()]
         if not tables:
             return
+
         yield self._section(
             "impact", "Who is affected",
             "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
@@ -148,6 +150,7 @@ class Explained:
         offenders = self.evidence.offenders
         if offenders is None or offenders.empty:
             return
+
         some = offenders.groupby("kind", sort=False).head(_OFFENDERS)
         rows = [
             (row["value"], row["kind"], int(row["count"]), int(row["occasions"]), float(row["share"]),
@@ -164,6 +167,7 @@ class Explained:
         sample = self.evidence.sample
         if not {"max_retries", "failure_function_state"} <= {*sample}:
             return
+
         counts = charged_messages(sample)
         names = ["deliveries", "retries", "failure_callbacks", "messages"]
         some = counts.head(_CHARGED)
@@ -187,6 +191,7 @@ class Explained:
         """Return how long the failures of each group can still be retried."""
         if not self.retention.is_known:
             return
+
         groups = self.evidence.waiting.dropna(subset=["first_at", "last_at"])
         rows = []
         for row in groups.to_dict("records"):
@@ -201,9 +206,11 @@ class Explained:
             if first > self.now:
                 first_left = _iso(first)
             rows.append((row["title"], first_left, _iso(last), int(row["count"])))
+
         rows.sort(key=lambda row: (row[1] or "", row[2]))
         if not rows:
             return
+
         first_time = ReportColumn("first expires", "time", missing="due")
         columns = [
             "group",
@@ -227,6 +234,7 @@ class Explained:
         changes, trend = self.evidence.changes, self.evidence.trend
         if changes is None:
             return
+
         sizes = counts_by_change(changes)
         counts = ", ".join(
             f"{number:,} {_KINDS.get(kind, kind)}"
@@ -244,6 +252,7 @@ class Explained:
             "#now",
             _CONFIDENCE,
         ]
+
         rows = []
         for row in frame.head(_GROUPS).to_dict("records"):
             # without an earlier rate, nothing is expected and no confidence can be computed
@@ -253,16 +262,19 @@ class Explained:
                     round(row["expected"], 1),
                     _confidence(row["confidence"]),
                 )
+
             rows.append((
                 row["title"], row["group"], row["change"], int(row["before"]), expected, int(row["after"]),
                 confidence,
             ))  # fmt: skip
+
         parts = []
         if rows:
             left_out = max(len(frame) - _GROUPS, 0)
             parts.append(
                 table("Groups whose rate changed", columns, rows, left_out=left_out)
             )
+
         lately = (
             f"{counted(trend.recent or 0, 'failure')} since {time_text(trend.since)}"
         )
@@ -281,6 +293,7 @@ class Explained:
         new = set(self.evidence.trend.new or ())
         kinds = self.evidence.classes.set_index("group")["class"]
         bars = trends_of_groups(self.evidence.sample, self.scale)
+
         rows = []
         for row in self.evidence.groups.head(_GROUPS).to_dict("records"):
             example = next(
@@ -294,6 +307,7 @@ class Explained:
                 _iso(row["last_at"]), bars.get(row["group"]), kinds.get(row["group"]), row["statuses"],
                 int(row["count"]), float(row["share"]),
             ))  # fmt: skip
+
         columns = [
             ReportColumn("new", "flag"), "group",
             ReportColumn("example", below=True, named=True, folded=True),
@@ -317,6 +331,7 @@ class Explained:
         classes = self.evidence.classes
         if classes.empty:
             return
+
         by_class = classes.groupby("class", sort=False)
         sizes = by_class.agg(
             evidence=("evidence", "first"), groups=("group", "size"), count=("count", "sum"),
@@ -341,6 +356,7 @@ class Explained:
         ]
         sentence = "What kind of failure each group is, by its latest response."
         chosen, imported = fill("failures"), fill("")
+
         if self.evidence.sampled:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence[:-1]} in a sample of {number}; groups that it lacks are left out."
@@ -348,6 +364,7 @@ class Explained:
                 fill("sample_failures(failures, most={most})", most=MOST),
                 _SAMPLING,
             )
+
         yield self._section(
             "classes", "Classes", sentence,
             table("Classes, and what decided for the largest group of each", columns, rows),
@@ -359,9 +376,11 @@ class Explained:
         functions = self.evidence.functions
         if functions is None:
             return
+
         bad = functions[functions[[*_FUNCTIONS]].sum(axis=1) > 0]
         if bad.empty:
             return
+
         rows = [
             (row["workflow_url"], *(int(row[name]) for name in (*_FUNCTIONS, "count")))
             for row in bad.head(_WORST).to_dict("records")
@@ -385,16 +404,19 @@ class Explained:
             "unknown",
         }:
             return
+
         counts = outcomes.counts.to_dict("records")
         rows = [
             (row["outcome"], int(row["count"]), float(row["share"])) for row in counts
         ]
+
         compared, sentence, sampling = self.evidence.trend.compared, "", fill("")
         if compared and self.evidence.earlier > self.evidence.earlier_sample:
             sentence = (
                 f"Counted in a sample of {self.evidence.earlier_sample:,} of them."
             )
             sampling = fill(_SAMPLED_BEFORE, imported=_SAMPLING, most=MOST)
+
         which = fill("failures")
         if compared:
             which = fill("previous, failures")
@@ -412,6 +434,7 @@ class Explained:
         similar = self.evidence.similar
         if similar is None or similar.frame.empty:
             return
+
         rows = []
         for row in similar.frame.to_dict("records"):
             seen: tuple[object, ...] = (None, None, None, None)
@@ -422,7 +445,9 @@ class Explained:
                     _iso(row["last_at"]),
                     row["outcome"],
                 )
+
             rows.append((row["title"], row["group"], *seen))
+
         columns = [
             "new group",
             _SIGNATURE,
@@ -450,16 +475,19 @@ class Explained:
                     )
                 )
                 continue
+
             last = (story.last_at or story.stop) + self.retention.length
             advice = recommended(story.found_class).advice
             if story.of_all:
                 # the class of one group is no reason for a rise of all failures
                 advice = _OF_ALL
+
             until = f" The last expires at {time_text(last)}."
             if not self.retention.is_known:
                 until = f" How long they are kept is {self.retention.words}."
             elif last <= self.now:
                 until = " They may have expired: the data are older than the retention."
+
             parts += (
                 ReportText(
                     f"{title}: {advice} {self._selected(story)}{until}",
@@ -467,6 +495,7 @@ class Explained:
                 ),
                 ReportCode(action_code(story, self.load)),
             )
+
         if parts:
             sentence = "The code of each plans a redrive and shows it; nothing is sent until it is confirmed."
             yield Section("actions", "Suggested actions", sentence, tuple(parts))
@@ -476,6 +505,7 @@ class Explained:
         about = about_in_words(self.evidence)
         if story.waiting == story.observed:
             return f"The code selects all {about}{counted(story.waiting, 'failure')}."
+
         return (
             f"The code selects {about}{counted(story.waiting, 'failure')} of this kind in the queue; the "
             f"explanation has {about}{story.observed:,}."
@@ -486,6 +516,7 @@ class Explained:
         stories = self.evidence.stories
         if not stories:
             return
+
         first = stories[0]
         where = places_in_words(self.evidence, first)
         rows = [
@@ -520,6 +551,7 @@ class Explained:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence} {sampled.format(number)}".strip()
             code = fill(_SAMPLED, imported=_SAMPLING, most=MOST, code=code)
+
         return Section(name, title, sentence, (*parts, ReportCode(code)))
 
     def _now(self) -> Code:
@@ -541,9 +573,11 @@ class Explained:
                 if self.evidence.sampled:
                     imported = fill("")
                 sampling = fill(_SAMPLED_BEFORE, imported=imported, most=MOST)
+
             split = fill(
                 _LATER, sampling=sampling, since=self.evidence.trend.since.isoformat()
             )
+
         exposure = self.evidence.trend.exposure
         return fill(
             "{split}tk.compare_failures(before, recent, exposure={exposure})",
@@ -562,6 +596,7 @@ def action_code(story: Story, load: Code) -> Code:
     if found.action != found.then:
         options["include"] = [story.found_class]
     plan = _PLAN.write(variable("chosen"), **options)
+
     return fill(_ACTION, load=load, select=select, plan=plan)
 
 

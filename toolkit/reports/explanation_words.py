@@ -25,6 +25,7 @@ def explained_in_words(
     """
     if evidence is None:
         return ""
+
     trend = evidence.trend
     clauses = _stories_in_words(evidence, problems)
     if trend.worse or trend.direction == "better":
@@ -32,10 +33,12 @@ def explained_in_words(
     # a steady rate and new groups are worth a sentence only next to others, or if there is an earlier load
     elif trend.direction and (clauses or trend.compared):
         clauses.append(_steady_in_words(trend))
+
     if trend.new and (clauses or trend.compared):
         clauses.append(_new_in_words(evidence, trend.new))
     if not clauses:
         return ""
+
     sentence = "; ".join(clauses)
     return f" {sentence[0].upper()}{sentence[1:]}."
 
@@ -44,6 +47,7 @@ def _largest_in_words(evidence: Evidence, story: Story) -> str:
     title = named(evidence, story, story.name)
     share = percent(story.share)
     when = when_in_words(story, is_current=evidence.is_current)
+
     return f"the largest explanation is {title}: {number_of(evidence, story)} ({share}) {when}"
 
 
@@ -66,11 +70,13 @@ def _stories_in_words(evidence: Evidence, problems: Sequence[Problem]) -> list[s
     """Return a clause about the newest ongoing explanation, and one about the largest explanation."""
     if not evidence.stories:
         return []
+
     clauses = []
     ongoing = ongoing_explanations(problems)
     if ongoing and ongoing[0].explanation != 1:
         clauses.append(_newest_in_words(evidence, ongoing))
     clauses.append(_largest_in_words(evidence, evidence.stories[0]))
+
     return clauses
 
 
@@ -92,6 +98,7 @@ def _newest_in_words(evidence: Evidence, ongoing: Sequence[Problem]) -> str:
         begin = "1 problem is ongoing,"
     else:
         begin = f"{len(ongoing)} problems are ongoing, the newest is"
+
     since = time_text(newest.since)
     words = named(evidence, story, story.name)
     return f"{begin} {words}: {number_of(evidence, story)} ({percent(story.share)}) since {since}"
@@ -101,6 +108,7 @@ def _rate_in_words(trend: Trend) -> str:
     """Return how the rate changed, for example "the last 24 hours are worse than before"."""
     if trend.compared:
         return f"since {time_text(trend.since)}: {trend.words}"
+
     # "no clear change in all, but 2 groups grew" needs another verb
     verb = "are"
     if trend.direction == "the same":
@@ -137,6 +145,7 @@ def places_in_words(
     also = [name for name in _NAMED_VALUES if name in shown]
     if not also:
         return names
+
     values = [f"{name.replace('_', ' ')} {story.shared[name]}" for name in also]
     return f"{names} ({', '.join(values)})"
 
@@ -153,10 +162,12 @@ def _workflows_in_words(evidence: Evidence, story: Story) -> str:
         return _listed([most])
     if story.workflow_count <= _WORKFLOWS:
         return _listed(story.workflows)
+
     names = f"{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
     if evidence.sampled:
         # a sample may lack some workflows
         return f"at least {names}"
+
     return names
 
 
@@ -178,6 +189,7 @@ def when_in_words(story: Story, *, is_current: bool = True) -> str:
         return f"{number}since {start}, until the data end"
     if number:
         return f"{number}between {start} and {stop}"
+
     return f"from {start} until {stop}"
 
 
@@ -189,4 +201,5 @@ def episodes_note(story: Story) -> str:
         return f" ({story.period} UTC)"
     if story.episodes > 1:
         return f" ({story.episodes} episodes)"
+
     return ""

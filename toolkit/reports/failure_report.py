@@ -184,6 +184,7 @@ def report_failures(
     if title is None:
         title = "Failure report"
     title = text("title", title)
+
     with shown_in(time_zone(tz)):
         fresh = freshness_of(failures, now, max_age)
         if new_since is not None:
@@ -226,10 +227,12 @@ def _report(
         failures, retention=retention, fresh=fresh, redactor=redactor
     )
     failures, repeated = without_repeated(failures, doing="making a report")
+
     if previous is not None:
         previous, _ = without_repeated(
             previous, doing="comparing failures", name="previous"
         )
+
     kept = retention_of(failures, retention, fresh.now)
     failures = with_gaps(failures, retention, kept)
     if previous is not None:
@@ -256,6 +259,7 @@ def _report(
         makers = [*COUNTED, *ABOUT]
     sections = list(chain.from_iterable(make(counts) for make in makers))
     explained = [*given]
+
     problems: list[Problem] = []
     trend = None
     if evidence is not None:
@@ -264,6 +268,7 @@ def _report(
         explained += now_section(problems, scale)
         explained += Explained(evidence, counts, scale).sections()
         trend = evidence.trend
+
     # the counting sections are masked while they are made, because they draw names
     sections += [section.masked(clean.value, redactor.code) for section in explained]
     sentence = redactor.text(verdict(findings, explained_in_words(evidence, problems)))
@@ -271,20 +276,24 @@ def _report(
     sections.append(numbers_section(sentence, numbers))
     facts, comparison = findings["completeness"], findings["comparison"] or {}
     notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
+
     if repeated:
         notices.append(
             Notice(f"Left out: {counted(repeated, 'row')} with the id of a later one.")
         )
+
     if fresh.problem:
         notices.append(Notice(
             f"Out of date: {fresh.problem}, so what came lately, what is new and what is worse is not known. "
             "Bring the snapshot up to date, or load again."
         ))  # fmt: skip
+
     if (last := counts.overview.last_at) and last > fresh.now:
         notices.append(Notice(
             f"The last failure is dated {time_text(last)}, after the time of this report, "
             f"{time_text(fresh.now)}: such failures are in the totals, but in no explanation and no rate."
         ))  # fmt: skip
+
     if comparison.get("caution"):
         notices.append(Notice(comparison["caution"]))
     return FailureReport(
@@ -320,6 +329,7 @@ def _change(counts: ReportCounts) -> dict[str, Any]:
         ("since", "failures", "expected", "worse", "new_groups")
     )
     unknown |= {"groups": None, "grown_groups": [], "titles": {}}
+
     if evidence is None and counts.is_quiet:
         since = clean.value(counts.fresh.end - DAY)
         return unknown | {
@@ -328,8 +338,10 @@ def _change(counts: ReportCounts) -> dict[str, Any]:
             "worse": False,
             "new_groups": [],
         }
+
     if evidence is None or not evidence.is_current:
         return unknown
+
     trend = evidence.trend
     new = groups = None
     if trend.new is not None:

@@ -91,6 +91,7 @@ class Cleaner:
             return _rounded(value)
         if isinstance(value, int):
             return value
+
         # mask before truncating, because half a secret is not recognised
         return shorten(self.redactor.text(str(value)), _LONGEST)
 
@@ -98,6 +99,7 @@ class Cleaner:
         """Return the rows of a small frame as masked dicts."""
         plain = frame.astype(object)
         rows = plain.itertuples(index=False, name=None)
+
         return [
             dict(zip(frame.columns, map(self.value, row), strict=True)) for row in rows
         ]
@@ -121,12 +123,14 @@ def without_repeated(
     rows = opened(frame, doing=doing, name=name)
     if rows.has_unique_ids or "dlq_id" not in rows.names:
         return frame, 0
+
     ids = select(rows, ["dlq_id"], doing=doing, name=name)
     if not repeated_rows(ids.reduce(DistinctValues("dlq_id"))):
         return frame, 0
     if isinstance(frame, pd.DataFrame):
         repeated = _repeated(frame, doing, name)
         return frame[~repeated], int(repeated.sum())
+
     table = rows.table().replace_schema_metadata(rows.schema.metadata)
     repeated = _repeated(table, doing, name)
     return table.filter(pa.array(~repeated)), int(repeated.sum())
@@ -182,6 +186,7 @@ class ReportCounts:
         length = 2 * self.recent.span
         if overlap(gaps_of(self.failures), self.fresh.end - length, self.fresh.end):
             return False
+
         is_covered = (
             _covers(self.receipt, self.fresh.end - length)
             and self.retention.at_least >= length
@@ -264,15 +269,18 @@ class ReportCounts:
             if load is not None:
                 # raises an error for an edited receipt, before any section is made
                 _chosen(load.scope, self.now)
+
         worst_share = None
         if overview.count:
             worst_share = overview.worst_count / overview.count
         failures_before = workflows_before = None
+
         if self.covered:
             failures_before, workflows_before = (
                 recent.failures_before,
                 recent.workflows_before,
             )
+
         retention = self.retention.words
         within = None
         if self.retention.is_known:
@@ -280,6 +288,7 @@ class ReportCounts:
             # the counts are of separate periods, so that the first day is the sum of two
             soon = {"within 6 hours", "within 24 hours"}
             within = sum(row["count"] for row in self.expiring if row["when"] in soon)
+
         return {
             "overview": clean.value(
                 vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}
@@ -313,6 +322,7 @@ def _covers(receipt: Receipt | None, start: datetime) -> bool:
     """Return whether a load is complete and requested everything since this time."""
     if receipt is None or not receipt.complete:
         return False
+
     since = requested_time(receipt, "since")
     return since is None or since <= start
 
@@ -329,6 +339,7 @@ def _completeness(
             "state": "unknown",
             "sentence": "Not known to be complete: the frame has no receipt of its load.",
         }
+
     gaps = _gaps_shown(receipt, overview)
     sentences = [
         _rows_read_in_words(receipt),
@@ -365,6 +376,7 @@ def _rows_read_in_words(receipt: Receipt) -> str:
     if receipt.complete:
         rows = counted(receipt.rows, "row")
         return f"Complete: every entry present during the load was read ({rows})."
+
     reasons = "; ".join(receipt.reasons) or "the load did not end"
     return f"Not complete: {receipt.rows:,} rows were read; {reasons}."
 
@@ -377,6 +389,7 @@ def _rows_shown_in_words(receipt: Receipt, overview: FailureOverview) -> Iterato
         yield f"This report is on {loaded:,} of them."
     elif loaded > receipt.rows:
         yield f"This report is on {loaded:,}."
+
     if overview.gone:
         verb = "are"
         if overview.gone == 1:
@@ -390,6 +403,7 @@ def _gaps_shown(receipt: Receipt, overview: FailureOverview) -> list[Gap]:
     first = overview.first_at
     if first is None:
         return list(receipt.gaps[-1:])
+
     return [gap for gap in receipt.gaps if gap.bounds[1] > first]
 
 
@@ -419,6 +433,7 @@ def _comparison(
     """Return new and gone failures compared with an earlier frame, or None without one."""
     if previous is None:
         return None
+
     doing = "comparing failures"
     # errors name the argument of the report
     select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous")
@@ -428,6 +443,7 @@ def _comparison(
     earlier = receipt_of(previous)
     # a part of the same load, for example a sample of it, is no earlier state
     is_smaller = previous_count <= count and not changes.gone
+
     return {
         "previous_count": previous_count,
         "new": len(changes.new),
@@ -456,6 +472,7 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
         return "One of the two loads was not complete, so an id shown as new or gone may not be."
     if _reaches_further(receipt.scope, earlier.scope):
         return "The two loads requested different entries, so an id shown as new or gone may not be."
+
     return None
 
 
@@ -468,6 +485,7 @@ def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bo
     }
     if {**scope, **times} != {**earlier, **times}:
         return True
+
     return "until" in earlier or (
         "since" in earlier and str(scope.get("since", "")) < str(earlier["since"])
     )
@@ -499,6 +517,7 @@ def _code(
     if compared:
         lines.append(fill(_PREVIOUS))
         frames.append(variable("previous"))
+
     report = _REPORT.write(*frames, retention=retention, **zone_option())
     lines.append(fill('{report}.save("failure-report.html")', report=report))
     return joined(lines)
@@ -509,6 +528,7 @@ def zone_option() -> dict[str, object]:
     zone = time_zone().key
     if zone == "UTC":
         return {}
+
     return {"tz": zone}
 
 
@@ -524,6 +544,7 @@ def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
     if not chosen.is_empty:
         lines.append(fill("chosen = {made}", made=chosen.to_code()))
         given.append(variable("chosen"))
+
     if scope.get("kind") == "messages":
         options["kind"] = "messages"
     if receipt is not None and receipt.limit is not None:

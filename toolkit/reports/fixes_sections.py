@@ -23,9 +23,11 @@ def checked_fixes(fixes: Sequence[FixCheck]) -> tuple[FixCheck, ...]:
     expected = "a list of results of check_fix"
     if isinstance(fixes, FixCheck | str) or not isinstance(fixes, Sequence):
         raise wrong("fixes", fixes, expected)
+
     for fix in fixes:
         if not isinstance(fix, FixCheck):
             raise wrong("fixes", fix, expected)
+
     return tuple(fixes)
 
 
@@ -40,6 +42,7 @@ def fixes_section(fixes: Sequence[FixCheck]) -> Iterator[Section]:
     """Return the section with the state of each fix, in the order given. Secrets are masked afterwards."""
     if not fixes:
         return
+
     stopped = sum(fix.state == STOPPED for fix in fixes)
     rows = [
         (
@@ -69,6 +72,7 @@ def runbooks_section(runbooks: RunbookSuggestions | None) -> Iterator[Section]:
     """Return the section with the best runbook of each group. Secrets are masked afterwards."""
     if runbooks is None or runbooks.frame.empty:
         return
+
     first = runbooks.frame.drop_duplicates("group")
     matching = first[first["matches"]]
     rows = [
@@ -82,10 +86,12 @@ def runbooks_section(runbooks: RunbookSuggestions | None) -> Iterator[Section]:
         ReportColumn("score", "digits"),
     ]
     parts: list[Any] = [ReportCode(fill(_RUNBOOK_CODE))]
+
     if rows:
         left_out = max(len(matching) - _MOST, 0)
         caption = "Groups with a runbook, the largest first"
         parts.insert(0, table(caption, columns, rows, left_out=left_out))
+
     yield Section("runbooks", "Runbooks", f"{runbooks!r}.", tuple(parts))
 
 

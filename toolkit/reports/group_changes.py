@@ -32,6 +32,7 @@ def grown_groups(comparison: FailureComparison, new: list[str] | None) -> list[s
     frame = comparison.frame
     sure = 1 - (1 - CONFIDENT) / max(len(frame), 1)
     is_grown = (frame["change"] == "growing") & (frame["confidence"] >= sure)
+
     return frame["group"][is_grown & ~frame["group"].isin(new or [])].tolist()
 
 
@@ -44,8 +45,10 @@ def changes_of_groups(
     """
     if comparison is None:
         return None
+
     frame = comparison.frame
     new = trend.new or []
+
     late = groups[groups["group"].isin(set(new) - set(frame["group"]))]
     if len(late):
         # first seen in this period, although they failed earlier: the comparison has no row for them
@@ -55,6 +58,7 @@ def changes_of_groups(
         frame = pd.concat(
             [rows.reindex(columns=frame.columns).astype(frame.dtypes.to_dict()), frame]
         )
+
     kinds = frame["change"].mask(frame["change"] == "growing", "steady")
     kinds = kinds.mask(kinds == "new", "missing before")
     kinds = kinds.mask(frame["group"].isin(trend.grown), "growing")
@@ -62,6 +66,7 @@ def changes_of_groups(
     if trend.usual is None:
         frame = frame[frame["change"] == "new"]
     order = frame["change"].map({change: place for place, change in enumerate(CHANGES)})
+
     return frame.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(
         drop=True
     )

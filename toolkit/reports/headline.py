@@ -36,9 +36,11 @@ def headline(
     out_of_date = age_in_words(findings["data"]).strip()
     if out_of_date:
         return out_of_date
+
     sentence = _now_in_words(findings, problems, now)
     if findings["completeness"]["state"] == "incomplete":
         return f"Incomplete: {sentence[0].lower()}{sentence[1:]}"
+
     return sentence
 
 
@@ -49,6 +51,7 @@ def _now_in_words(
     count = findings["overview"]["count"]
     if not count:
         return "No failures."
+
     explained = [problem for problem in problems if problem.explanation is not None]
     changed = [problem for problem in problems if problem.explanation is None]
     ongoing = ongoing_explanations(problems)
@@ -56,14 +59,17 @@ def _now_in_words(
         return _ongoing_in_words(ongoing, now)
     if changed:
         return _changed_in_words(changed, now)
+
     if explained:
         last = max(explained, key=lambda problem: problem.until)
         ended = f"{at_time(last.until, now)} in {_place(last)}"
         return f"No problem is ongoing. The last ended {ended}."
+
     failures = counted(count, "failure")
     recent = findings["recent"]["failures"]
     if recent is None:
         return f"{failures}, and no problem that stands out."
+
     return f"No problem stands out: {failures}, {recent:,} of them in the last day."
 
 
@@ -72,6 +78,7 @@ def _ongoing_in_words(ongoing: Sequence[Problem], now: datetime) -> str:
     begin = f"began {at_time(newest.since, now)} in {_place(newest)}"
     if len(ongoing) == 1:
         return f"1 problem is ongoing. It {begin}."
+
     return f"{len(ongoing)} problems are ongoing. The newest {begin}."
 
 
@@ -80,6 +87,7 @@ def _changed_in_words(changed: Sequence[Problem], now: datetime) -> str:
     begin = f"began {at_time(first.since, now)} in {_place(first)}"
     if len(changed) == 1:
         return f"1 error is {first.state}. It {begin}."
+
     return f"{len(changed)} errors are new or growing. The first {begin}."
 
 
@@ -96,6 +104,7 @@ def lead_sentences(
     """Return the sentences below the headline, each with the section that it links to, or ""."""
     if not findings["overview"]["count"]:
         return []
+
     sentences = [
         (_lately_in_words(numbers[1]), "numbers"),
         (_expiring_soon(findings["expiry"]), "deadline"),
@@ -107,6 +116,7 @@ def lead_sentences(
 def _lately_in_words(lately: Mapping[str, Any]) -> str:
     if lately["value"] is None:
         return ""
+
     number = counted(lately["value"], "failure")
     return f"{number} {lately['name']}, {lately['note']}"
 
@@ -118,6 +128,7 @@ def _more_changed_in_words(problems: Sequence[Problem]) -> str:
         return ""
     if len(changed) == 1:
         return "1 more error is new or growing"
+
     return f"{len(changed)} more errors are new or growing"
 
 
@@ -128,11 +139,13 @@ def about_in_words(findings: Mapping[str, Any], now: datetime) -> str:
     words = f"{counted(overview['count'], 'failure')}{chosen}{_workflows(overview)}"
     if not overview["first_at"]:
         return words
+
     first = day_text(read_time(overview["first_at"]), now)
     last = day_text(read_time(overview["last_at"]), now)
     zone = time_text(now).split(" ", 2)[-1]
     if first == last:
         return f"{words}, {first} ({zone})"
+
     return f"{words}, {first} to {last} ({zone})"
 
 
@@ -149,11 +162,13 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     if findings["completeness"]["state"] == "incomplete":
         prefix += "Incomplete: "
         at_least = "at least "
+
     chosen = filter_in_words(findings["completeness"].get("scope", {}))
     new = _new(findings)
     if not overview["count"]:
         sentence = f"{prefix}no failures{chosen}{new}."
         return sentence[0].upper() + sentence[1:]
+
     failures = f"{at_least}{counted(overview['count'], 'failure')}{chosen}"
     counts = f"{failures}{_workflows(overview)}{_window(overview)}"
     # the largest explanation already names the workflows that matter most
@@ -161,6 +176,7 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
         share = percent(overview["worst_share"])
         worst = f"{overview['worst_count']:,} of them ({share})"
         counts += f", {worst} in {overview['worst_workflow']}"
+
     expiring = _expiring_soon(findings["expiry"])
     if expiring:
         expiring = f"; {expiring}"
@@ -173,6 +189,7 @@ def _expiring_soon(expiry: Mapping[str, Any]) -> str:
         return ""
     if soon == 1:
         return "1 expires within 24 hours"
+
     return f"{soon:,} expire within 24 hours"
 
 
@@ -184,9 +201,11 @@ def age_in_words(data: Mapping[str, Any]) -> str:
     """
     if data["state"] not in {"old", "ahead"}:
         return ""
+
     until = time_text(read_time(data["until"]))
     if data["state"] == "ahead":
         return f"Out of date: the data are of {until}, after this report, so a clock is wrong. "
+
     age = span_text(timedelta(hours=data["age_hours"]))
     return f"Out of date: the data end at {until}, {age} before this report. "
 
@@ -212,6 +231,7 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
     for limit in filter(scope.get, ("since", "until")):
         time = read_time(scope[limit])
         words += f" {limit} {time_text(time)}"
+
     return words
 
 
@@ -228,11 +248,13 @@ def _some(values: Any) -> str:
 def _window(overview: Mapping[str, Any]) -> str:
     if not overview["first_at"]:
         return ""
+
     first_at = read_time(overview["first_at"])
     last_at = read_time(overview["last_at"])
     # both times are shown to the minute, so they can look the same
     if time_text(first_at) == time_text(last_at):
         return f" at {time_text(first_at)}"
+
     first, last = span_of_times(first_at, last_at)
     return f" between {first} and {last}"
 
@@ -241,6 +263,7 @@ def _new(findings: Mapping[str, Any]) -> str:
     comparison = findings["comparison"]
     if comparison is None:
         return ""
+
     new = "none"
     if comparison["new"]:
         new = f"{comparison['new']:,}"
@@ -271,6 +294,7 @@ def four_numbers(
         "change": None,
         "note": _next(expiry),
     }
+
     return [_all_failures(findings), lately, workflows, expiring]
 
 
@@ -289,6 +313,7 @@ def _all_failures(findings: Mapping[str, Any]) -> dict[str, Any]:
         change = overview["count"] - comparison["previous_count"]
         new_and_gone = f"{comparison['new']:,} new and {comparison['gone']:,} gone"
         note = f"{new_and_gone} compared with the earlier failures"
+
     return {
         "name": "failures",
         "value": overview["count"],
@@ -324,6 +349,7 @@ def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     if is_late and data["state"] == "current":
         until = time_text(read_time(recent["until"]))
         return f"{recent['hours']} hours until {until}"
+
     return f"last {recent['hours']} hours"
 
 
@@ -333,6 +359,7 @@ def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
         return {"change": None, "note": "not known: the data are too old"}
     if before is None:
         return {"change": None, "note": "the earlier value is not known"}
+
     return {
         "change": recent[what] - before,
         "note": f"{before:,} in the {recent['hours']} hours before",
@@ -342,7 +369,9 @@ def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
 def _next(expiry: Mapping[str, Any]) -> str:
     if not expiry["is_known"]:
         return f"how long failures are kept is {expiry['retention']}"
+
     kept = f"kept {expiry['retention']}"
     if expiry["next_hours_left"] is None:
         return kept
+
     return f"the next in {span(timedelta(hours=expiry['next_hours_left']))}; {kept}"

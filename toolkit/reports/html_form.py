@@ -106,6 +106,7 @@ def _draw(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
             figure.draw(ax, theme)
         svg = inline_svg(canvas, **labels, prefix=f"{prefix}-{size}", theme=theme)
         drawn[size] = Markup(svg)  # noqa: S704 - every text in it is escaped
+
     return drawn
 
 
@@ -119,6 +120,7 @@ def _spark(problem: Problem, board: ReportBoard) -> Markup:
         hot_from = problem.hot_from
     label = f"{problem.failures:,} failures, in bars of {board.bar} over {board.period}"
     state = problem.state.replace(" ", "-")
+
     return _bars(problem.bars, hot_from=hot_from, state=f"is-{state}", label=label)
 
 
@@ -133,6 +135,7 @@ def _bars(
     width, height = _SPARK
     step = width / max(len(counts), 1)
     scale = (height - 2) / max(max(counts, default=0), 1)
+
     paths = {"rest": "", "hot": ""}
     for number, count in enumerate(counts):
         if not count:
@@ -146,6 +149,7 @@ def _bars(
         paths[name] += (
             f"M{number * step:.1f} {height}v-{tall:.1f}h{wide:.1f}v{tall:.1f}z"
         )
+
     return Markup(  # noqa: S704 - only numbers and fixed words
         f'<svg class="spark {state}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" '
         f'role="img" aria-label="{label}">'
@@ -176,6 +180,7 @@ def _small(
             lines.append([(column, shown)])
         else:
             rest.append((column, shown))
+
     if rest:
         lines.append(rest)
     return lines
@@ -187,6 +192,7 @@ def _escaped(value: object) -> Markup:
         return value
     if value is None:
         return Markup()
+
     return Markup(escape_html(value))  # noqa: S704 - escaped right here
 
 
@@ -194,6 +200,7 @@ def _breakable(value: object) -> Markup:
     """Return an escaped string that may wrap after a slash or dot, so that long names fit into a cell."""
     if value is None:
         return Markup()
+
     # a break after "https:/" would split the "//", so only the last slash of a run counts
     parts = re.split(r"(?<=/)(?!/)|(?<=\w\.)(?=[^\W\d])", str(value))
     return Markup("<wbr>".join(map(escape_html, parts)))  # noqa: S704 - escaped right here

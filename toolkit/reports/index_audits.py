@@ -77,6 +77,7 @@ class AuditedIndex:
         # a hybrid index is searched by its dense vectors
         if self.info.similarity not in SIMILARITIES:
             return "Recall was not measured: the index has no dense vectors."
+
         return audit_recall(self.service, self.source, **self.recall_options)
 
     def scores(self) -> Calibration | str:
@@ -85,6 +86,7 @@ class AuditedIndex:
             # sparse and hybrid scores depend on the words or on the other results, so no threshold fits them
             kind = self.info.kind.lower()
             return f"The scores of a {kind} index have no common scale."
+
         return calibrate_threshold(
             self.source,
             self.labels,
@@ -98,6 +100,7 @@ class AuditedIndex:
         """Return the changes since the earlier state, or a sentence if no earlier state was passed."""
         if self.previous is None:
             return "There is no earlier state to compare with."
+
         return compare_vectors(
             self.previous, self.source, groups=self.groups, seed=self.seed
         )
@@ -108,6 +111,7 @@ class AuditedIndex:
             return None
         if self.service is None:
             return "Pinned queries were not asked: that takes a service to query."
+
         return check_queries(self.service, self.pinned, seed=self.seed)
 
 

@@ -37,6 +37,7 @@ def loading_lines(index: AuditedIndex, passed: Any) -> list[Code]:
     for name, value in arguments.items():
         if value is not None:
             lines.append(_as_passed(name, value))
+
     return lines
 
 
@@ -44,11 +45,13 @@ def _loading_code(index: AuditedIndex, passed: Any) -> Code:
     """Return code that loads the vectors, if the receipt shows how they were loaded."""
     if index.service is None:
         return _as_passed("vectors", passed)
+
     line = _as_passed("vectors", index.source)
     loaded = _repeatable_load(index.source)
     if loaded is not None:
         load = _LOAD.write(variable("service"), namespace=loaded.scope["namespaces"])
         line = fill("vectors = {load}", load=load)
+
     return joined([fill("service = tk.connect()"), line])
 
 
@@ -56,11 +59,13 @@ def _repeatable_load(source: VectorSource) -> Receipt | None:
     """Return the receipt of a load that the argument `namespace` repeats: complete, and of all ids."""
     if not isinstance(source, pd.DataFrame):
         return None
+
     loaded = receipt_of(source)
     if loaded is None or not loaded.complete or loaded.rows != len(source):
         return None
     if loaded.scope["prefix"] or "filter" in loaded.scope:
         return None
+
     return loaded
 
 

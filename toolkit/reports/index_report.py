@@ -183,19 +183,23 @@ def report_index(
         if service is not None:
             # it also knows the live token of the service
             redactor = service.redactor
+
     clean = Cleaner(instance("redactor", redactor, Redactor, "a Redactor"))
     precision = positive("precision", precision)
     _check_optional(labels, queries, groups, previous, pinned)
     scale = similarity
+
     if service is not None:
         info = describe_index(service)
         # an index without dense vectors has no similarity
         scale = similarity or info.similarity or None
+
     source: VectorSource = passed
     if service is not None and vectors is None:
         source = load_index(service, namespace)
     elif namespace is not None:
         raise of_vectors(namespace)
+
     # raises an error with the name of the argument
     VectorTables(source, doing=_DOING, name=name)
     if previous is not None:
@@ -215,11 +219,13 @@ def report_index(
         precision=precision,
         scale=scale,
     )
+
     total = STEPS + int(pinned is not None)
     with ProgressSteps(
         progress, title="index report", total=total, rows=rows_of(source)
     ) as step:
         audits = run_audits(audited, step)
+
     steps = list(next_steps(audits))
     codes = codes_of_parts(audited, loading_lines(audited, passed))
     sections = [first_section(steps, audits), index_section(info, audits.health)]

@@ -48,6 +48,7 @@ def index_section(info: IndexInfo | None, health: VectorAudit) -> Section:
         sentence = (
             f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
         )
+
     columns = [
         NAMESPACE, "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
         "#nearest pair",
@@ -88,6 +89,7 @@ def map_parts(projection: VectorProjection, code: Code, mask: Mask) -> Iterator[
     """Return the map, and the extent of each namespace on it."""
     if projection.frame.empty:
         return
+
     # the figure draws names, so they are masked here; the table is masked with the section
     names = projection.frame["namespace"]
     shown = replace(
@@ -97,6 +99,7 @@ def map_parts(projection: VectorProjection, code: Code, mask: Mask) -> Iterator[
     if len(names.unique()) > 1:
         color = "namespace"
         drawn = fill("map.plot(color={color})", color=color)
+
     groups = projection.frame.groupby("namespace")
     counts, ends = (
         groups.size().rename("vectors"),
@@ -174,6 +177,7 @@ def drift_parts(drift: VectorChanges, code: Code, mask: Mask) -> Iterator[Part]:
         yield _table(
             "Vectors that changed", [NAMESPACE, "change", "#rows"], drift.counts
         )
+
     if len(drift.drift):
         columns = [NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p", "documents"]
         yield _table(
@@ -181,6 +185,7 @@ def drift_parts(drift: VectorChanges, code: Code, mask: Mask) -> Iterator[Part]:
             columns,
             drift.drift,
         )
+
     moved = replace(drift, frame=drift.moved)
     if len(moved.frame):
         yield from _figure(
@@ -256,6 +261,7 @@ def answer_parts(answers: AnswerChanges, code: Code, _mask: Mask) -> Iterator[Pa
         columns = ["query", "#overlap", "#order", *names]
         shown = changed[["asked", "overlap", "order"]].assign(**listed)
         yield _table("Queries whose answers changed", columns, shown)
+
     yield ReportCode(code)
 
 

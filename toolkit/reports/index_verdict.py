@@ -45,9 +45,11 @@ def next_steps(audits: IndexAudits) -> Iterator[IndexStep]:
     if isinstance(audits.recall, RecallAudit) and audits.recall.trusted is False:
         advice = "Let each search look at more vectors, or rebuild the index."
         yield IndexStep(advice, audits.recall.verdict, _ALL)
+
     if isinstance(audits.answers, AnswerChanges) and not audits.answers.passes():
         advice = "Look at the queries whose answers changed."
         yield IndexStep(advice, audits.answers.verdict, _ALL)
+
     yield from _steps_of_findings(audits.health, "error")
     yield from _steps_of_stale_vectors(audits.drift)
     yield from _steps_of_findings(audits.health, "stale")
@@ -61,6 +63,7 @@ _ALL: Final = "(all)"
 def _steps_of_dimensions(drift: VectorChanges | str) -> Iterator[IndexStep]:
     if isinstance(drift, str):
         return
+
     for row in drift.dimensions.to_dict("records"):
         yield IndexStep(
             "Send queries of the model that made the new vectors.",
@@ -72,6 +75,7 @@ def _steps_of_dimensions(drift: VectorChanges | str) -> Iterator[IndexStep]:
 def _steps_of_stale_vectors(drift: VectorChanges | str) -> Iterator[IndexStep]:
     if isinstance(drift, str):
         return
+
     for namespace, part in drift.stale.groupby("namespace"):
         yield IndexStep(
             "Embed these texts again.",
@@ -100,6 +104,7 @@ def is_healthy(audits: IndexAudits, steps: list[IndexStep]) -> bool | None:
         return False
     if audits.health.dense:
         return True
+
     return None
 
 
@@ -119,6 +124,7 @@ def verdict_of(audits: IndexAudits, steps: list[IndexStep]) -> str:
         return f"Not judged. {verdict}"
     if unchecked:
         return f"Healthy, as far as checked. {verdict}"
+
     return f"Healthy. {verdict}"
 
 
@@ -127,6 +133,7 @@ def not_checked(audits: IndexAudits) -> list[str]:
     health = audits.health
     if not health.facts["rows"].sum():
         return []
+
     parts = []
     if isinstance(audits.recall, str) or audits.recall.trusted is None:
         parts.append("recall")
@@ -153,6 +160,7 @@ def numbers_of(audits: IndexAudits) -> Iterator[Mapping[str, Any]]:
         (noun, rows, f"{usable:,} with a usable vector"),
         ("kinds of defect", serious["finding"].nunique(), by_severity),
     ]
+
     if (
         isinstance(audits.recall, RecallAudit)
         and (worst := audits.recall.worst_group) is not None
@@ -162,10 +170,12 @@ def numbers_of(audits: IndexAudits) -> Iterator[Mapping[str, Any]]:
         if len(audits.recall.by) > 1:
             note += ", in the worst namespace"
         numbers.append(("% of neighbours returned", int(100 * worst["share"]), note))
+
     if isinstance(audits.drift, VectorChanges):
         numbers.append(
             ("vectors changed", len(audits.drift.frame), f"of {audits.drift.rows:,}")
         )
+
     for name, value, note in numbers:
         yield {"name": name, "value": value, "change": None, "note": note}
 
@@ -178,7 +188,9 @@ def first_section(steps: list[IndexStep], audits: IndexAudits) -> Section:
             sentence = "Nothing: no defect was found."
             if not_checked(audits):
                 sentence = "Nothing: no defect was found in what was checked."
+
         return Section("first", "What to do first", sentence)
+
     columns = [
         "what to do",
         ReportColumn("why", below=True),

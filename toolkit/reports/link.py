@@ -22,6 +22,7 @@ def web_link(link: str | None) -> str | None:
     """
     if link is None:
         return None
+
     if not is_web_link(link):
         # the link itself may contain a password, so the message only names the length
         got = type(link).__name__
@@ -33,6 +34,7 @@ def web_link(link: str | None) -> str | None:
             expected=_EXPECTED,
             next_step="Percent-encode other characters, or leave the link out.",
         )
+
     return link
 
 
@@ -46,4 +48,5 @@ def is_web_link(link: object) -> bool:
         return False
     if not link.isascii() or not _ADDRESS.fullmatch(link):
         return False
+
     return "@" not in urlsplit(link).netloc

@@ -48,10 +48,12 @@ def escape_markdown(value: object) -> str:
     """
     if value is None:
         return ""
+
     line = " ".join(visible(str(value)).split())
     if "$" in line or "\\" in line:
         # keep pipes outside of the code, because tables and paragraphs treat a pipe in code differently
         return r"\|".join(map(_as_code, line.split("|")))
+
     return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
 
 
@@ -59,6 +61,7 @@ def _as_code(text: str) -> str:
     """Return text as code, between fences that are longer than any run of backticks in it."""
     if not text.strip():
         return text
+
     runs = map(len, re.findall("`+", text))
     fence = "".ljust(1 + max(runs, default=0), "`")
     # the renderer strips one space at both ends, which separates backticks from the fence
@@ -75,9 +78,11 @@ def render_markdown(report: ReportContent) -> str:
         paragraphs.append(f"## {escape_markdown(section.title)}")
         paragraphs.append(escape_markdown(section.sentence))
         paragraphs += chain.from_iterable(map(_part, section.parts))
+
     made_at = time_text(read_time(report.made_at))
     end = f"Made {made_at}; secrets are masked. {report.method}"
     paragraphs.append(end.strip())
+
     # a part without a caption or a rest has an empty paragraph
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
@@ -141,6 +146,7 @@ def _table(table: ReportTable) -> str:
     heading = _table_row(map(escape_markdown, names))
     rule = f"|{''.join(' --- |' for _ in names)}"
     rows = [_table_row(_row_cells(table, row)) for row in table.rows]
+
     return "\n".join([heading, rule, *rows])
 
 
@@ -164,11 +170,13 @@ def _cell(column: ReportColumn, value: Any) -> str:
     if column.below:
         # a Markdown table has a heading for this column, so the cell needs no name
         column = replace(column, below=False, missing="")
+
     shown = column.shown(value)
     if column.kind == "id" and shown:
         return _code(shown)
     if column.kind == "link" and is_web_link(value):
         return f"<{value}>"
+
     return escape_markdown(shown)
 
 

@@ -28,9 +28,11 @@ def now_section(problems: Sequence[Problem], scale: Scale) -> Iterator[Section]:
     """
     if not problems:
         return
+
     ongoing = [problem for problem in problems if problem.is_ongoing]
     ended = [problem for problem in problems if not problem.is_ongoing]
     ended_caption = _ENDED_CAPTION if ongoing else "In this period"
+
     parts: list[ReportBoard] = []
     for caption, rows, most, is_quiet in (
         ("Now", ongoing, _ONGOING, False),
@@ -42,6 +44,7 @@ def now_section(problems: Sequence[Problem], scale: Scale) -> Iterator[Section]:
             caption=caption, problems=tuple(islice(rows, most)), period=scale.length, bar=step_text(scale),
             more=_left_out(rows[most:]), is_quiet=is_quiet,
         ))  # fmt: skip
+
     yield Section("now", parts[0].caption, "", tuple(parts))
 
 
@@ -49,6 +52,7 @@ def _left_out(problems: Sequence[Problem]) -> str:
     """Return a sentence about problems without a row; empty if there are none."""
     if not problems:
         return ""
+
     names = ", ".join(problem.title for problem in problems[:2])
     more = ""
     if len(problems) > 2:  # noqa: PLR2004 - as many as are named
@@ -68,6 +72,7 @@ def numbers_section(sentence: str, numbers: Sequence[Mapping[str, Any]]) -> Sect
         ReportColumn("change", missing=""),
         "note",
     ]
+
     return Section(
         "numbers", "In numbers", sentence, (table("Four numbers", columns, rows),)
     )

@@ -177,11 +177,13 @@ class Report(ReportContent):
         if form is None:
             expected = "a name that ends in .html, .md, .json, .eml, .txt or .pdf"
             raise InputError("saving a report", got=repr(path.name), expected=expected)
+
         content = form()
         if isinstance(content, str):
             content = content.encode()
         data = content
         write_file(path, lambda file: file.write(data))
+
         return path
 
     def __repr__(self) -> str:
@@ -224,6 +226,7 @@ def print_page(markup: str) -> bytes:
             raise full_disk(
                 _PRINTING, error, f"for temporary files in {folder!r}"
             ) from None
+
         raise ToolkitError(
             _PRINTING,
             got=f"{type(error).__name__}: {error.strerror}",
@@ -247,6 +250,7 @@ def _printed(markup: str) -> bytes:
             expected=f"one of {', '.join(_BROWSERS)}",
             next_step="Install Chromium, or save the report as .html and print it from your browser.",
         )
+
     with TemporaryDirectory(prefix="toolkit-pdf-") as folder:
         # readable by this user only
         page, target = Path(folder, "report.html"), Path(folder, "report.pdf")
@@ -259,6 +263,7 @@ def _printed(markup: str) -> bytes:
         # as root, for example in a container, Chromium only starts without the sandbox; Windows has no root
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")
+
         reason = ""
         try:
             done = subprocess.run(
@@ -273,6 +278,7 @@ def _printed(markup: str) -> bytes:
             reason = f"no PDF from Chromium within {_SECONDS} s"
         except OSError as error:
             reason = f"Chromium could not be started ({error.strerror})"
+
         if not target.is_file() or not target.read_bytes().startswith(b"%PDF-"):
             next_step = "Save the report as .html and print it from your browser."
             if shutil.disk_usage(folder).free < _LEAST_SPACE:
@@ -281,4 +287,5 @@ def _printed(markup: str) -> bytes:
             raise ToolkitError(
                 _PRINTING, got=reason, expected="a PDF", next_step=next_step
             )
+
         return target.read_bytes()

@@ -67,6 +67,7 @@ class Trend:
             return "the same"
         if self.recent > self.usual:
             return "worse"
+
         return "better"
 
     @property
@@ -85,6 +86,7 @@ class Trend:
             or self.usual is None
         ):
             return None
+
         return self.recent - round(self.usual)
 
     @property
@@ -97,11 +99,13 @@ class Trend:
             if self.direction == "the same":
                 return f"{self.overall} from before"
             return self.overall
+
         grown = f"{counted(len(self.grown), 'group')} grew"
         if self.direction == "worse":
             return f"{self.overall}, as {grown}"
         if self.direction == "better":
             return f"{self.overall}, but {grown}"
+
         return f"{self.overall} in all, but {grown}"
 
     @property
@@ -139,6 +143,7 @@ class Period:
         else:
             since = new_since = min(_ended(previous) or fresh.end - DAY, fresh.now)
             end, slack = max(fresh.end, since), timedelta()
+
         return cls(
             since=since,
             new_since=new_since,
@@ -160,10 +165,12 @@ def _covered_from(
     """Return the start of the period with complete data, or None if it is unknown."""
     if receipt is None or not receipt.complete:
         return None
+
     start = end - retention
     since = requested_time(receipt, "since")
     if since is None:
         return start
+
     return max(start, since)
 
 
@@ -171,6 +178,7 @@ def _slack(receipt: Receipt | None) -> timedelta:
     """Return the duration of the longest sync: its failures became readable only when it ended."""
     if receipt is None or receipt.syncs is None or receipt.syncs.every_seconds is None:
         return timedelta()
+
     return timedelta(
         seconds=min(receipt.syncs.longest_seconds, receipt.syncs.every_seconds)
     )
@@ -190,8 +198,10 @@ def _ended(previous: AnyFrame) -> datetime | None:
     if ended is None or pd.isna(ended):
         counts = select_timed(previous, [], doing=_DOING).count(last=("when_", "max"))
         ended = pd.to_datetime(counts["last"][0].as_py(), utc=True)
+
     if ended is None or pd.isna(ended):
         return None
+
     return ended.to_pydatetime()
 
 
@@ -207,6 +217,7 @@ def _new_groups(
         if known is None:
             return groups["group"].tolist()
         return groups["group"][~groups["group"].isin(known["group"])].tolist()
+
     groups = groups[groups["count"] > 0]
     names = opened(failures, doing=_DOING).names
     # a plain load has no column that records when a sync first saw a failure
@@ -214,6 +225,7 @@ def _new_groups(
         since = min(period.since, period.new_since)
         is_new = groups["first_at"].between(since, period.end, inclusive="right")
         return groups["group"][is_new].tolist()
+
     rows = select_timed(failures, [FIRST_SEEN_AT, SIGNATURE], doing=_DOING)
     first_sync = rows.count(first=(FIRST_SEEN_AT, "min"))["first"][0].as_py()
     rows = rows.then(partial(_with_known, first_sync, period.now))
@@ -222,6 +234,7 @@ def _new_groups(
     new = set(
         counts[SIGNATURE][known_at > pd.Timestamp(period.new_since - period.slack)]
     )
+
     return [group for group in groups["group"] if group in new]
 
 
@@ -237,6 +250,7 @@ def _with_known(
     if first_sync is not None:
         is_first = pc.equal(seen, pa.scalar(first_sync, kind))
         seen = pc.if_else(pc.fill_null(is_first, True), nothing, seen)
+
     # a time in the future comes from a wrong clock
     past = [
         pc.if_else(pc.greater(time, pa.scalar(now, kind)), nothing, time)
@@ -264,6 +278,7 @@ def trend_of(
     """
     if not fresh.is_current:
         return _unknown_trend(fresh.end, compared=previous is not None)
+
     receipt = receipt_of(failures)
     period = Period.before(fresh, previous, _slack(receipt), new_since)
     covered = _covered_from(receipt, fresh.end, retention)
@@ -284,11 +299,13 @@ def trend_of(
     if covered is not None and previous is None and observed < length / 2:
         # the load covers a long time without failures, which is a known rate of zero
         observed = _known_since(covered, since, gaps)
+
     # a rate from less than half of the period is too uncertain to compare with
     if observed >= length / 2 > timedelta():
         exposure = observed / length
         usual = float(before.sum()) / exposure
         confidence = _confidence(recent, before, since, exposure, gaps)
+
     # without any earlier data, every group would be new
     if period.compared or len(before) or usual is not None:
         new = _new_groups(failures, groups, known, period)
@@ -336,6 +353,7 @@ def count_minutes(
         recent, earlier = reduce_together(requests)
     else:
         recent, earlier = (reduce_together([request])[0] for request in requests)
+
     return _by_minute(recent), _by_minute(earlier)
 
 
@@ -380,6 +398,7 @@ def _confidence(
         max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0)
         / deviation
     )
+
     return math.erf(z / math.sqrt(2))
 
 
@@ -395,4 +414,5 @@ def _dispersion(before: pd.Series, since: datetime, gaps: Spans) -> float:
         first * 60_000 + 3_600_000 * np.arange(size), unit="ms", utc=True
     )
     counts = counts[~bins_in(gaps, starts, starts + timedelta(hours=1)) | (counts > 0)]
+
     return float(dispersion(counts.astype(np.float64), np.ones(len(counts))))

@@ -69,6 +69,7 @@ class Scale:
             (step for step in _STEPS if length / step <= _MOST_BARS), _STEPS[-1]
         )
         count = -(-length // step)
+
         return cls(start=end - count * step, step=step, count=count)
 
     @property
@@ -85,6 +86,7 @@ class Scale:
         since_start = (times.dropna() - self.start) / self.step
         bars = np.floor(since_start[(since_start >= 0) & (since_start <= self.count)])
         numbers = np.minimum(bars.astype(np.int64), self.count - 1)
+
         return tuple(np.bincount(numbers, minlength=self.count).tolist())
 
 
@@ -125,6 +127,7 @@ def _paths(addresses: list[str]) -> list[str]:
     paths = [_path(address) or address for address in addresses]
     if len(set(paths)) < len(paths):
         return addresses
+
     return paths
 
 
@@ -183,6 +186,7 @@ class _Problems:
             if problem.is_ongoing:
                 explained |= story.groups
             yield problem
+
         changes = self.evidence.changes
         if changes is not None and self.evidence.is_current:
             yield from self._changed_groups(changes, explained)
@@ -217,12 +221,14 @@ class _Problems:
         if story.waiting != story.observed:
             # the condition of the code also selects failures outside of the episodes, or misses gone ones
             reason += f"; {story.waiting:,} of this kind are in the queue"
+
         if story.of_all:
             action, reason = _OF_ALL, _OF_ALL_REASON
         if not story.waiting:
             action, reason, link = "Nothing to resume", "none is in the queue", ""
         rows = rows_meeting(self.evidence.sample, story.chosen, None, None)
         since_text, since_note = self._since_texts(story, state, since)
+
         return Problem(
             state=state,
             title=title,
@@ -264,6 +270,7 @@ class _Problems:
         if state == "growing":
             usual = _number_text(float(change["expected"]))
             rate = f"{int(change['after']):,} lately, usually {usual}"
+
         return Problem(
             state=state,
             title=title,
@@ -288,6 +295,7 @@ class _Problems:
         """Return a time, or the end of the data for a missing one."""
         if pd.isna(time):
             return self.end
+
         when: datetime = time.to_pydatetime()
         return when
 
@@ -296,6 +304,7 @@ class _Problems:
         recent = times[times > self.end - _DAY]
         if recent.empty:
             return otherwise
+
         first: datetime = recent.min().to_pydatetime()
         return first
 
@@ -305,6 +314,7 @@ class _Problems:
             return "ended"
         if story.kind == "steady":
             return "steady"
+
         yesterday = self.end - _DAY
         if story.start > yesterday:
             return "new"
@@ -312,6 +322,7 @@ class _Problems:
             return "back again"
         if story.groups & {*self.evidence.trend.grown}:
             return "growing"
+
         return "steady"
 
     def _where(self, story: Story) -> str:
@@ -321,6 +332,7 @@ class _Problems:
         if own and own != NONE:
             names = [own]
         short = [self.names.get(name, self.clean(name)) for name in names]
+
         return _places(short, max(story.workflow_count, len(short)), is_all=bool(own))
 
     def _in_common(self, story: Story) -> list[str]:
@@ -338,10 +350,12 @@ class _Problems:
         if state == "ended":
             times = times_between(story.start, story.stop, self.now)
             return times, _episodes_in_words(story)
+
         length = self.now - since
         age = age_text(length)
         if story.kind == "steady":
             return "always", f"{age} at least"
+
         if length < 2 * _DAY:
             age = f"{age} ago"
         return day_and_time(since, self.now), age
@@ -350,11 +364,13 @@ class _Problems:
         """Return the rate of an ongoing problem next to the usual rate."""
         if state == "ended":
             return ""
+
         if state == "back again":
             # the other episodes are over, so a rate since the first one would be too low
             recent = int((times >= story.last_start).sum())
             hours = max((self.end - story.last_start) / _HOUR, 1)
             return f"{_number_text(recent / hours)} per hour since then"
+
         length = max(self.end - story.start, _HOUR)
         unit, name = _DAY, "day"
         if length <= _DAY:
@@ -362,6 +378,7 @@ class _Problems:
         rate = _number_text(story.observed * (unit / length))
         if story.kind == "steady":
             return f"{rate} per {name}, as always"
+
         usual = _number_text(story.expected * (unit / length))
         return f"{rate} per {name}, usually {usual}"
 
@@ -372,6 +389,7 @@ def _episodes_in_words(story: Story) -> str:
         return _period_text(story.period)
     if story.episodes > 1:
         return f"{story.episodes} times"
+
     return ""
 
 
@@ -380,6 +398,7 @@ def _reason(failure_class: str) -> str:
     reason = recommended(failure_class).reason
     if failure_class == "unknown":
         return reason
+
     return f"{failure_class}: {reason}"
 
 
@@ -401,6 +420,7 @@ def _title_and_place(title: str) -> tuple[str, list[str]]:
     split = _AT.fullmatch(title)
     if split is None:
         return title, []
+
     return split[1], [f"at {split[2]}"]
 
 
@@ -415,6 +435,7 @@ def _places(names: list[str], count: int = 0, *, is_all: bool = False) -> str:
         return "no known workflow"
     if count <= 2 or is_all:  # noqa: PLR2004 - two names fit into a line
         return ", ".join(names[:2])
+
     return f"{counted(count, 'workflow')}, most in {names[0]}"
 
 

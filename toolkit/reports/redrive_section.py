@@ -41,6 +41,7 @@ def redrive_of(
         return redrive
     if isinstance(redrive, str | os.PathLike):
         return read_redrive_status(file_path("redrive", redrive))
+
     raise wrong(
         "redrive", redrive, "what run_redrive returns, or the path of its ledger"
     )
@@ -93,6 +94,7 @@ def _table(
     """Count the entries of a frame by group, workflow and more, the most first, with one id of each."""
     if frame.empty:
         return
+
     columns = {"title": "group", "workflow_url": _WORKFLOW, **more}
     keys = list(columns)
     order = {state: number for number, state in enumerate(STATES)}

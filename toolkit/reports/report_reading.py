@@ -54,6 +54,7 @@ def read_for_report(
     source = scanned(failures, doing=_DOING)
     if isinstance(source, pd.DataFrame | pa.Table | SelectedRows):
         return failures
+
     reading = SharedReading(source, doing=_DOING)
     reading.prepare(_analyses(retention, fresh, redactor))
     return reading.rows

@@ -73,6 +73,7 @@ class ReportColumn:
             return self.missing
         if self.kind == "number":
             return self._number(value)
+
         return _TEXTS.get(self.kind, str)(value)
 
     def _number(self, value: float) -> str:
@@ -82,6 +83,7 @@ class ReportColumn:
             return counted(int(value), self.name.removesuffix("s"))
         if isinstance(value, int) or abs(value) >= _WHOLE:
             return f"{round(value):,}"
+
         return f"{value:.4g}"
 
 
@@ -221,6 +223,7 @@ def _contents_line(part: Part) -> str | None:
             return f"{part.title}: {part.description}"
         case ReportList():
             return part.caption.removesuffix(":")
+
     return None
 
 
@@ -281,6 +284,7 @@ def _masked(
         case ReportCode():
             # literals stay valid Python
             return replace(part, code=Code(code(part.code)))
+
     return part
 
 
@@ -317,6 +321,7 @@ def _column(column: object, missing: str) -> ReportColumn:
     """Return a column that is given as such, or by a name that begins with ``#`` for numbers."""
     if isinstance(column, ReportColumn):
         return column
+
     name = str(column)
     kind: Kind = "text"
     if name.startswith("#"):
@@ -370,6 +375,7 @@ def change_in_words(number: Mapping[str, Any]) -> str | None:
         return None
     if change == 0:
         return "= unchanged"
+
     words = f"▲ up {change:,}"
     if change < 0:
         words = f"▼ down {-change:,}"

@@ -51,12 +51,14 @@ def short_form(report: ReportContent, *, markdown: bool, link: str | None) -> st
         text = _written(report, lines, longest, address, markdown=markdown)
         if len(text) <= MOST_CHARACTERS:
             return text
+
     # only needed if nearly every character is escaped: drop the least important lines
     while lines:
         lines.pop()
         text = _written(report, lines, _LENGTHS[-1], address, markdown=markdown)
         if len(text) <= MOST_CHARACTERS:
             break
+
     return text
 
 
@@ -76,6 +78,7 @@ def _lines(report: ReportContent) -> Iterator[_ShortLine]:
     if change is None or expiry is None:
         yield from _steps_and_numbers(report)
         return
+
     yield from _changes(change, _rows(report, "changed"))
     yield _expiring(expiry, _rows(report, "deadline"))
 
@@ -87,6 +90,7 @@ def _rows(report: ReportContent, name: str) -> list[dict[str, Any]]:
         if isinstance(part, ReportTable):
             names = [column.name for column in part.columns]
             return [dict(zip(names, row, strict=True)) for row in part.rows]
+
     return []
 
 
@@ -108,6 +112,7 @@ def _changes(
         yield _ShortLine("New", _NOT_KNOWN)
     else:
         yield _line_of("New", named(new), len(new))
+
     if change["worse"] is None:
         yield _ShortLine("Growing", _NOT_KNOWN)
     elif change["worse"] and not grown:
@@ -130,6 +135,7 @@ def _group_in_words(title: Any, row: Mapping[str, Any] | None) -> str:
         return str(title)
     if not row["expected"]:
         return f"{title} ({row['now']:,})"
+
     return f"{title} ({row['now']:,}, usually {row['expected']:,.0f})"
 
 
@@ -151,9 +157,11 @@ def _expiring(
     if not expiry["is_known"]:
         reason = f"not known: the retention is {expiry['retention']}"
         return _ShortLine("Expiring", (reason,))
+
     hours_left = expiry["next_hours_left"]
     if hours_left is None:
         return _ShortLine("Expiring", ("nothing",))
+
     number = expiry["within_24_hours"]
     next_in = span(timedelta(hours=hours_left))
     items = [f"{number:,} within 24 hours, the next in {next_in}"]
@@ -179,6 +187,7 @@ def _number_in_words(number: Mapping[str, Any]) -> str:
     change = change_in_words(number)
     if change is None:
         return words
+
     return f"{words} ({change})"
 
 

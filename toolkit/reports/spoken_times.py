@@ -58,6 +58,7 @@ def day_and_time(when: datetime, now: datetime) -> str:
     relative = _relative_day(when, now)
     if relative:
         return f"{clock_text(when)} {relative}"
+
     return day_text(when, now)
 
 
@@ -74,6 +75,7 @@ def at_time(when: datetime, now: datetime) -> str:
         return f"at {clock_text(when)}"
     if relative:
         return f"{relative} at {clock_text(when)}"
+
     return f"on {day_text(when, now)}"
 
 
@@ -91,9 +93,11 @@ def times_between(first: datetime, last: datetime, now: datetime) -> str:
     clocks = clock_text(first), clock_text(last)
     if days[0] != days[1]:
         return f"{days[0]} to {days[1]}"
+
     day = _relative_day(first, now) or days[0]
     if clocks[0] == clocks[1]:
         return f"{day}, {clocks[0]}"
+
     return f"{day}, {clocks[0]} to {clocks[1]}"
 
 
@@ -107,6 +111,7 @@ def age_text(length: timedelta) -> str:
         return f"{max(round(length / timedelta(minutes=1)), 1)} min"
     if length < 2 * _DAY:
         return f"{round(length / _HOUR)} h"
+
     return counted(length // _DAY, "day")
 
 
@@ -118,4 +123,5 @@ def _relative_day(when: datetime, now: datetime) -> str:
         return "today"
     if days == 1:
         return "yesterday"
+
     return ""

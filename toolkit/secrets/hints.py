@@ -65,6 +65,7 @@ def _quick_tests(signs: Iterable[str]) -> tuple[str, ...]:
     all_signs = (*signs, *_PREFIX_ENDS)
     matched = re.compile(_alternatives(all_signs))
     patterns = (pattern.quick_test(matched) for pattern in PATTERNS)
+
     return (*all_signs, *patterns, SUSPICIOUS_TOKENS, "(?:uthorization|ookie)[\"']")
 
 
@@ -134,6 +135,7 @@ def is_suspicious(text: str) -> bool:
     may_match = _ANY_SIGN.search(text) or _has_word(text)
     if not may_match:
         return False
+
     return _SUSPICIOUS.search(text) is not None
 
 

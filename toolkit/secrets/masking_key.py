@@ -33,9 +33,11 @@ def masking_key(folder: Path | None = None) -> bytes:
     """
     if folder is not None:
         return _key_in(folder)
+
     key = _key_of_environment()
     if key is not None:
         return key
+
     return _key_in(user_folder("config"))
 
 
@@ -68,14 +70,17 @@ def _key_of_environment() -> bytes | None:
             expected="one of them",
             next_step="Unset the other.",
         )
+
     if digits:
         return _key_of(
             digits.encode("utf-8", "surrogateescape"),
             KEY_VARIABLE,
             "64 hexadecimal digits",
         )
+
     if path:
         return _key_of_file(path)
+
     return None
 
 
@@ -92,8 +97,10 @@ def _key_of_file(path: str) -> bytes:
             expected=f"a file at the path in {KEY_FILE_VARIABLE}",
             next_step="Make one: openssl rand -hex 32 > masking.key.",
         ) from None
+
     if len(content) == _KEY_BYTES:
         return content
+
     return _key_of(content, KEY_FILE_VARIABLE, "64 hexadecimal digits, or 32 bytes")
 
 
@@ -107,6 +114,7 @@ def _key_of(written: bytes, variable: str, expected: str) -> bytes:
             expected=expected,
             next_step="Make one with openssl rand -hex 32.",
         )
+
     return bytes.fromhex(digits.decode())
 
 
@@ -115,11 +123,13 @@ def _read_key(path: Path) -> bytes:
     # a system without the flag below (Windows) would follow the link
     if path.is_symlink():
         raise OSError(errno.ELOOP, "a link")
+
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:
         if os.name == "posix":
             _make_private(handle)
         key = file.read(_MOST_KEY_BYTES)
+
     if len(key) != _KEY_BYTES:
         raise SettingsError(
             f"reading the masking key {path.name!r} in the user's configuration folder",
@@ -127,6 +137,7 @@ def _read_key(path: Path) -> bytes:
             expected="32 bytes",
             next_step="Delete the file; a new key is made, and older masks will not compare with new ones.",
         )
+
     return key
 
 
@@ -136,5 +147,6 @@ def _make_private(handle: int) -> None:
     if os.geteuid() not in (status.st_uid, 0):
         # that user knows the key and could test guesses
         raise OSError(errno.EPERM, "another user's file")
+
     if stat.S_IMODE(status.st_mode) & _ACCESS_OF_OTHERS:
         os.fchmod(handle, 0o600)

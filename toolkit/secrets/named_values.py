@@ -70,6 +70,7 @@ class _Form:
             if group is None:
                 # nothing is between the quotes
                 continue
+
             value = match[group].rstrip(self.closers)
             if self.is_secret(match["name"], value):
                 start = match.start(group)
@@ -219,6 +220,7 @@ def _attribute_forms(attribute: str) -> tuple[_Form, _Form]:
         r"(?i)\b(?:value|content)=[\"'](?P<value>[^\"'<>]{1,1000})[\"'][^<>]{0,200}?"
         rf"\b{attribute}=[\"']?{_FORM_NAME}"
     )
+
     return (
         _Form(name_first, _has_secret_name, hints),
         _Form(value_first, _has_secret_name, hints),

@@ -255,6 +255,7 @@ def secret_members(members: Mapping[str, object]) -> set[str]:
     secret = set(filter(is_secret_name, members))
     if _VALUE_FIELDS.isdisjoint(members):
         return secret
+
     # in {"name": "X-Api-Key", "value": "a"}, the content of "name" is the name of the secret
     names = map(members.get, _NAMING_FIELDS)
     if any(map(_is_secret_text, names)):
@@ -280,6 +281,7 @@ def secret_items(items: Sequence[object]) -> set[int]:
     match items:
         case [str(name), str(value)] if is_pair(name, value):
             return {1}
+
     # each item with the next one: (0, "Host", "a"), (1, "a", "X-Api-Key"), (2, "X-Api-Key", "b")
     neighbours = enumerate(pairwise(items), start=1)
     return {position for position, (name, item) in neighbours if _names(name, item)}
@@ -307,6 +309,7 @@ def names_next(name: str, value: str) -> bool:
         return False
     if is_random(value):
         return is_secret_name(name)
+
     may_be_value_of_header = "-" in name and not _HEADER_NAME.fullmatch(value)
     return may_be_value_of_header and is_clear_name(name)
 
@@ -320,6 +323,7 @@ def is_pair(name: str, value: str) -> bool:
     names_secret = _can_name(name, value) and is_clear_name(name)
     if not names_secret:
         return False
+
     # "email" can be the next name in a list of fields
     is_name = _NAME_OR_SENTENCE.fullmatch(value) is not None
     return not (is_name or is_prose(value, quoted=True))
@@ -330,6 +334,7 @@ def _can_name(name: str, value: str) -> bool:
     # for example, not in the list ["token", "password"] of two names
     if len(name) > _LONGEST_NAME:
         return False
+
     start_of_value = value[:_LONGEST_NAME]
     return not is_secret_name(start_of_value)
 
@@ -344,6 +349,7 @@ def is_prose(value: str, *, quoted: bool) -> bool:
     if quoted:
         first_words = _PROSE
     start = value[:_READ_OF_PROSE].lstrip(" \t[{(<\"'*")
+
     return first_words.match(start) is not None
 
 
@@ -358,10 +364,12 @@ def is_random(value: str) -> bool:
     #   realms-2024-production|1    one, so it is a name
     if not _RANDOM.fullmatch(value):
         return False
+
     start_of_value = value[:_READ_OF_RANDOM]
     turns = len(_TURN.findall(start_of_value))
     if turns >= _LEAST_TURNS:
         return True
+
     return _MIXED_CASE.fullmatch(value) is not None
 
 
@@ -378,6 +386,7 @@ def plain_letters(text: str) -> str:
     """
     if text.isascii():
         return text
+
     # compatibility decomposition (Unicode annex 15): "ä" becomes "a" and an accent, a wide letter a usual one
     decomposed = unicodedata.normalize("NFKD", text)
     return _BEYOND_ASCII.sub(_visible_letter, decomposed)
@@ -388,6 +397,7 @@ def _visible_letter(match: re.Match[str]) -> str:
     character = match[0]
     if unicodedata.category(character) in _DROPPED_CATEGORIES:
         return ""
+
     return character
 
 

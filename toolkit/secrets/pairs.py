@@ -161,6 +161,7 @@ class _Pair:
         if not line_end and self.start > _LEAD:
             # the line begins further left, where nothing is read
             return False
+
         return line_start.strip(_LINE_PREFIX) == ""
 
     def fills_line(self) -> bool:
@@ -170,6 +171,7 @@ class _Pair:
             return False
         if self.is_header:
             return True
+
         return self.is_clear and self.begins_line()
 
 
@@ -184,6 +186,7 @@ def pair_spans(text: str) -> Iterator[Span]:
         position = match.end()
         if not is_secret_name(match[1]):
             continue
+
         span = _value_span(_read_pair(text, match))
         if span is not None:
             yield span
@@ -204,6 +207,7 @@ def _read_pair(text: str, match: re.Match[str]) -> _Pair:
         is_quoted=quote_index != NO_QUOTE,
         character_before=lead[-1:],
     )
+
     return _Pair(
         text=text,
         name=name,
@@ -225,6 +229,7 @@ def _style_of(sign: str, *, is_quoted: bool, character_before: str) -> _Style:
         return _Style.OTHER
     if character_before in {"?", "&"}:
         return _Style.IN_QUERY
+
     return _Style.SETTING
 
 
@@ -243,6 +248,7 @@ def _value_span(pair: _Pair) -> Span | None:
     first_character = opening[:1]
     # three quotes begin another form than one: """a""" is not an empty string before a"""
     read_value = _READERS.get(opening) or _READERS.get(first_character, _unquoted_span)
+
     return read_value(pair)
 
 
@@ -253,6 +259,7 @@ def _span_if_secret(pair: _Pair, value: tuple[int, int]) -> Span | None:
     is_secret = pair.is_definite or is_random(pair.text[start:end])
     if not is_secret:
         return None
+
     return start, end, NO_QUOTE
 
 
@@ -280,6 +287,7 @@ def _block_span(pair: _Pair) -> Span | None:
         return _unquoted_span(pair)
     if is_prose(block["value"], quoted=True):
         return None
+
     start, end = block.span("value")
     return start, end, NO_QUOTE
 
@@ -290,6 +298,7 @@ def _quoted_span(pair: _Pair) -> Span | None:
     end = end_of_quoted(pair.text, pair.begin)
     if is_prose(pair.text[start:end], quoted=True):
         return None
+
     return _span_if_secret(pair, (start, end))
 
 
@@ -308,10 +317,12 @@ def _structure_span(pair: _Pair) -> Span | None:
     text, begin = pair.text, pair.begin
     if not pair.is_definite:
         return None
+
     start_of_value = text[begin : begin + _READ_OF_PROSE]
     if is_prose(start_of_value, quoted=True):
         # a message in brackets, for example "password: [is required]"
         return None
+
     return begin, closing_index(text, begin), pair.quote_index
 
 
@@ -336,15 +347,18 @@ def _unquoted_span(pair: _Pair) -> Span | None:
     start_of_value = text[begin : begin + _READ_OF_PROSE]
     if is_prose(start_of_value, quoted=pair.is_quoted):
         return None
+
     is_cookie = "cookie" in pair.name.lower()
     if is_cookie and not _COOKIE.match(text, begin):
         return None
     if pair.fills_line():
         return _line_span(pair)
+
     end_of_word = _match_end(_BARE.match(text, begin), begin)
     if pair.style is _Style.SETTING:
         end_of_setting = _match_end(_SETTING.match(text, begin), end_of_word)
         return _word_span(pair, end_of_setting)
+
     return _word_span(pair, end_of_word)
 
 
@@ -362,6 +376,7 @@ def _line_span(pair: _Pair) -> Span:
     end = begin + len(value.rstrip(CLOSERS))
     # in "Bearer abc", only "abc" is masked
     end_of_scheme = _match_end(_SCHEME.match(text, begin, end), begin)
+
     return end_of_scheme, end, NO_QUOTE
 
 
@@ -382,13 +397,16 @@ def _word_span(pair: _Pair, end: int) -> Span | None:
     end = _end_before_next_pair(text, begin, end)
     word = text[begin:end]
     next_character = text[end : end + 1]
+
     is_in_query = next_character == "&" or pair.style is _Style.IN_QUERY
     if is_in_query or pair.is_definite:
         is_secret = not _is_folder(pair.name, word)
     else:
         is_secret = is_random(word) and not _is_id(pair.name, word)
+
     if not is_secret:
         return None
+
     return begin, end, pair.quote_of_mask
 
 
@@ -400,6 +418,7 @@ def _end_before_next_pair(text: str, begin: int, end: int) -> int:
     next_pair = _NEXT_PAIR.search(text, begin, end)
     if next_pair is None or next_pair.start() == begin:
         return end
+
     return next_pair.start()
 
 
@@ -430,4 +449,5 @@ def closing_index(text: str, begin: int) -> int:
         depth += _DEPTH_CHANGE.get(match[0], 0)
         if depth == 0:
             return match.end()
+
     return len(text)

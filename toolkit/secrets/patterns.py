@@ -53,6 +53,7 @@ class SecretPattern:
         """Return an expression that is cheap for Python, without the words that the signs match anyway."""
         if self.quick is not None:
             return self.quick
+
         # for example, "-----BEGIN" is left out, because "--" is a sign
         unmatched = filterfalse(signs.search, self.words)
         expression_of = _WORD_EXPRESSIONS[self.ignores_case]
@@ -62,6 +63,7 @@ class SecretPattern:
         """Return an expression for RE2, which searches many alternatives at once."""
         if self.close is not None:
             return self.close
+
         words = "|".join(map(re.escape, self.words))
         case_flag = _CASE_FLAGS[self.ignores_case]
         return f"(?{case_flag}:{words})"

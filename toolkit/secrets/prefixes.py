@@ -356,6 +356,7 @@ def _read_table(table: str) -> dict[str, TokenForm]:
         forms[prefix] = TokenForm(
             prefix, alphabet, number, length.endswith("+"), source
         )
+
     return forms
 
 
@@ -451,6 +452,7 @@ def _signed_token(text: str, after: int) -> tuple[int, int] | None:
         end = _token_end(text, start, form)
         if end != _NO_TOKEN:
             return start, end
+
     return None
 
 
@@ -466,6 +468,7 @@ def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
         if is_token:
             yield start, end
             after = end
+
         start = text.find(form.prefix, after)
 
 
@@ -474,10 +477,12 @@ def _begins_here(text: str, start: int, form: TokenForm) -> bool:
     # For example, "gsk_" may follow any character, but the short prefix "sk-" is part of a word in "ask-me".
     if not form.is_exact:
         return True
+
     inside_word = _IN_NAME
     if form.is_block:
         inside_word = _IN_WORD
     previous_character = text[start - 1 : start]
+
     return inside_word.match(previous_character) is None
 
 
@@ -490,6 +495,7 @@ def _token_end(text: str, start: int, form: TokenForm) -> int:
     #   ghp_16C7…, 36 more   a token
     if not _begins_here(text, start, form):
         return _NO_TOKEN
+
     after = start + len(form.prefix)
     # Test the first characters only: megabytes of base64 may follow a sign, and mostly they are no token.
     end = _run_end(text, after, after + _WINDOW, form)
@@ -499,6 +505,7 @@ def _token_end(text: str, start: int, form: TokenForm) -> int:
         return _NO_TOKEN
     if form.has_exact_length:
         return _exact_end(text, after, end, form)
+
     return _run_end(text, after, len(text), form)
 
 
@@ -507,6 +514,7 @@ def _run_end(text: str, after: int, limit: int, form: TokenForm) -> int:
     run = _RUNS[form.alphabet].match(text, after, limit)
     if run is None:
         return after
+
     return after + len(run[0].rstrip("."))
 
 
@@ -517,4 +525,5 @@ def _exact_end(text: str, after: int, run_end: int, form: TokenForm) -> int:
     goes_on = run_end > end or _IN_WORD.match(next_character)
     if goes_on:
         return _NO_TOKEN
+
     return end

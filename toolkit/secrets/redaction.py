@@ -203,9 +203,11 @@ class Redactor:
         """Return the mask of a value: the length in characters and a keyed tag."""
         if MASK.fullmatch(value):
             return value
+
         encoded = value.encode("utf-8", "surrogatepass")
         digest = hmac.digest(self._key, encoded, "sha256")
         tag = digest[:4].hex()
+
         return f"[masked len={len(value)} tag={tag}]"
 
     def derived_key(self, purpose: str) -> bytes:
@@ -234,6 +236,7 @@ class Redactor:
         text = self.own(text)
         if is_suspicious(text) or self._may_be_personal(text):
             return self._masked(text, text_spans)
+
         return text
 
     def _may_be_personal(self, text: str) -> bool:
@@ -265,6 +268,7 @@ class Redactor:
         for name, values in headers.items():
             mask_value = partial(self.header, name)
             masked_headers[name] = list(map(mask_value, values))
+
         return masked_headers
 
     def value(
@@ -294,6 +298,7 @@ class Redactor:
             return self._text_leaf(value, secret=secret)
         if isinstance(value, int | float):
             return self._number_leaf(value, secret=secret)
+
         return value
 
     def _text_leaf(self, value: str, *, secret: bool) -> str:
@@ -307,10 +312,12 @@ class Redactor:
         if isinstance(value, bool):
             # true and false are no secrets, and a mask of them can be guessed
             return value
+
         digits = str(value)
         is_secret = secret or is_in(digits)
         if not is_secret:
             return value
+
         return self.mask(digits)
 
     def displayed_header(self, name: str, value: str) -> str:
@@ -318,6 +325,7 @@ class Redactor:
         shown = normalise_header(name) in DISPLAYED_HEADERS
         if shown:
             return self.text(value)
+
         return self.mask(value)
 
     def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
@@ -333,16 +341,19 @@ class Redactor:
             matches = [*_runs(text, view, spans)]
             # If masks cannot change the meaning of the text around them, a second pass finds nothing new.
             is_final = _are_separate(view.text, spans)
+
             # Only the original text can be one URL. With escapes decoded, it may contain several.
             for layer in _decoded_layers(view):
                 decoded_spans = self._with_personal(text_spans(layer.text), layer.text)
                 matches += _runs(text, layer, decoded_spans)
                 is_final = is_final and not decoded_spans
+
             if not matches:
                 return text
             text = self._with_masks(text, _united(matches, text))
             if is_final:
                 break
+
         return text
 
     def _with_personal(self, spans: list[Span], text: str) -> list[Span]:
@@ -359,6 +370,7 @@ class Redactor:
             mask = self.mask(secret.secret)
             parts += [text[end : secret.start], secret.quote, mask, secret.quote]
             end = secret.end
+
         return "".join((*parts, text[end:]))
 
 
@@ -414,7 +426,9 @@ def _united(matches: list[_Found], text: str) -> list[_Found]:
             kept[-1] = _joined(kept[-1], match, text)
         else:
             kept.append(match)
+
         last_end = kept[-1].end
+
     return kept
 
 
@@ -432,9 +446,11 @@ def _joined(first: _Found, second: _Found, text: str) -> _Found:
     if second.end > first.end:
         joined_text = text[first.start : second.end]
         return _Found(first.start, second.end, first.quote, joined_text)
+
     has_same_place = _place(second) == _place(first)
     if has_same_place:
         return second
+
     return first
 
 
@@ -488,6 +504,7 @@ def escape_wrapping(text: object) -> str:
     escaped = escape_html(text)
     if "://" in escaped:
         return _SLASHES.sub(r"\g<0><wbr>", escaped)
+
     return escaped
 
 

@@ -69,6 +69,7 @@ def _backslash_decoded(escape: str) -> str:
     kind, digits = escape[1], escape[2:]
     if digits:
         return chr(int(digits, 16))
+
     return _CONTROLS.get(kind, kind)
 
 
@@ -121,7 +122,9 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
         else:
             first_start, _, first_quote = merged[-1]
             merged[-1] = (first_start, max(last_end, end), first_quote)
+
         last_end = max(last_end, end)
+
     return merged
 
 
@@ -135,11 +138,13 @@ def _spans_in_text(text: str, *, is_url: bool = False) -> Iterator[Span]:
     lowered = plain_letters(text).lower()
     yield from map(without_quote, user_info_spans(text))
     yield from map(without_quote, pattern_spans(text, lowered))
+
     if is_url:
         # the values of the query are masked anyway
         text, _, _ = text.partition("?")
         lowered = plain_letters(text).lower()
     else:
         yield from map(without_quote, spans_in_urls(text))
+
     if speaks_of_secrets(lowered):
         yield from named_spans(text, lowered)

@@ -56,6 +56,7 @@ def user_info_spans(text: str) -> Iterator[Part]:
     """
     if "@" not in text:
         return
+
     yield from map(re.Match.span, _USER_INFO.finditer(text))
     # browsers read https:\\ann:pw@app.example as https://ann:pw@app.example
     for match in _CORRECTED_USER_INFO.finditer(text):
@@ -104,6 +105,7 @@ def _end_of_user_info(url: str) -> int:
     """Return the index after the user info of a URL, or 0 if it has none."""
     if "@" not in url:
         return 0
+
     ends = map(re.Match.end, _USER_INFO.finditer(url))
     return max(ends, default=0)
 
@@ -116,12 +118,14 @@ def _spans_of_query(query: str, offset: int) -> Iterator[Part]:
     for pair in query.split("&"):
         end = start + len(pair)
         name, equals, value = pair.partition("=")
+
         has_value = value.strip("=") != ""
         if has_value:
             start_of_value = start + len(name) + 1
             yield start_of_value, end
         elif len(pair) >= _LEAST_LENGTHS[equals]:
             yield start, end
+
         start = end + 1
 
 
@@ -131,6 +135,7 @@ def _spans_of_path(path: str, offset: int) -> Iterator[Part]:
         yield from _spans_of_path_parameters(path, offset)
     # in /reset/k3J9x0Q2v7B1m5, the second segment is random and follows "reset"
     start = offset
+
     previous = ""
     for segment in path.split("/"):
         end = start + len(segment)

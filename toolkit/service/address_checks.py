@@ -29,15 +29,18 @@ def checked_address(url: str, doing: str) -> SplitResult:
         _ = parts.port  # raises ValueError for a port that is not a number
     except ValueError:
         raise _not_an_address(url, doing) from None
+
     is_web_address = parts.scheme in {"http", "https"} and parts.hostname
     if not is_web_address or not _ADDRESS.fullmatch(url):
         raise _not_an_address(url, doing)
+
     if parts.username or parts.password:
         raise settings_error(
             "an address with user info",
             "an address without user info: the token authenticates",
             doing=doing,
         )
+
     return parts
 
 
@@ -69,12 +72,14 @@ def check_secrets(endpoint: Endpoint, origin: str) -> None:
 def _check_characters(endpoint: Endpoint, what: str, secret: Secret) -> None:
     if _TOKEN.fullmatch(secret.reveal()):
         return
+
     source = endpoint.source
     prefix = source.removesuffix("_URL").removesuffix("_TOKEN")
     is_from_variables = prefix != source
     if is_from_variables:
         # name the variable of the secret
         source = f"{prefix}{_ENDINGS_OF_VARIABLES[what]}"
+
     got = "white space or characters that no header can contain"
     if not secret.reveal():
         got = "an empty string"

@@ -66,6 +66,7 @@ class CallbackSettings:
             f"{name}={value!r}" for name, value in shown.items() if value is not None
         ]
         parts += [f"headers={sorted(self.headers)}"] if self.headers else []
+
         return (
             f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
         )
@@ -77,4 +78,5 @@ class CallbackSettings:
             argument, convert = MESSAGE_HEADERS[header]
             if (value := getattr(self, argument)) is not None:
                 result.append((f"{name}-{header}", convert(f"{name}-{header}", value)))
+
         return result + forwarded(f"{name}-Forward-", self.headers)

@@ -76,6 +76,7 @@ def cancel_messages(
         confirm=confirm,
     )
     cancel = partial(_cancelled, log="events", path="/v2/messages")
+
     return _warned(doing, one_by_one(service, ids, cancel))
 
 
@@ -133,6 +134,7 @@ def cancel_runs(
         state = _last_state(transport, "runs", run_id)
         if state in (CANCELLED, NOT_KNOWN, "succeeded", "failed"):
             return state
+
         query = (("cancel", "true"),)
         return _cancelled(
             transport, run_id, log="runs", path="/v2/workflows/runs", query=query
@@ -158,6 +160,7 @@ def _cancelled(
         )
     except NotFoundError:  # it has ended, or the response of an earlier try was lost
         return _last_state(transport, log, value)
+
     return CANCELLED
 
 
@@ -182,6 +185,7 @@ def _last_state(
     ]
     if not rows:
         return NOT_KNOWN
+
     # by time, as no order of the log is promised
     last = max(rows, key=lambda row: row[time] if isinstance(row.get(time), int) else 0)
     return _OUTCOMES.get(last.get(state), str(last.get(state)).lower())
@@ -195,4 +199,5 @@ def _warned(doing: str, outcomes: dict[str, str]) -> dict[str, str]:
             UnexpectedResultWarning,
             stacklevel=3,
         )
+
     return outcomes

@@ -127,6 +127,7 @@ def connect(
         if where != "local":
             raise settings_error(repr(where), '"local", or no positional argument')
         return start_local(mask_personal=mask_personal)
+
     # `ours` counts before `theirs`: the variables of the toolkit before the ones of the public service
     env: Mapping[str, str] = os.environ
     if environ is not None:
@@ -144,17 +145,20 @@ def connect(
         for key in (current_signing_key, next_signing_key)
         if key is not None
     )
+
     if keys and not queue_url:
         raise settings_error(
             "signing keys without queue_url",
             "both from the same source",
             "Give queue_url= and queue_token= as well, or set the keys as variables.",
         )
+
     queue = _from_arguments("queue", queue_url, queue_token)
     if queue is None:
         queue = from_variables(
             "queue", env, (VariableFamily("TOOLKIT_QUEUE"), *public_queue(ours, theirs))
         )
+
     vector = _from_arguments("vector", vector_url, vector_token)
     if vector is None:
         families = (
@@ -162,11 +166,13 @@ def connect(
             VariableFamily("UPSTASH_VECTOR_REST", "upstash"),
         )
         vector = from_variables("vector", env, families)
+
     _check_configured(env, queue, vector, (ours, theirs))
     if queue is not None:
         queue = replace(
             queue, token_in=token_in, signing_keys=keys or queue.signing_keys
         )
+
     finished = partial(
         _finished, regions=(ours, theirs), dialect=dialect, own_dialect=own_dialect
     )
@@ -206,6 +212,7 @@ def _check_configured(
             f"Set {name}_QSTASH_TOKEN, or unset QSTASH_REGION to use QSTASH_TOKEN.",
             doing="connecting to the workflow queue",
         )
+
     if queue is None and vector is None:
         what_to_set = f"{WHAT_TO_SET['queue']} {WHAT_TO_SET['vector']}"
         raise settings_error(
@@ -224,6 +231,7 @@ def _region(name: str, value: str | None) -> Region | None:
     """Return a region from an argument or a variable (``US_EAST_1``), or None if it is not set."""
     if not value:
         return None
+
     spelled = str(value).strip().lower().replace("_", "-")
     _check_choice(name, spelled if spelled in REGIONS else value, REGIONS)
     return cast("Region", spelled)
@@ -234,6 +242,7 @@ def _from_arguments(
 ) -> Endpoint | None:
     if url is None and token is None:
         return None
+
     if not url or not token:
         raise SettingsError(
             f"connecting to the {TITLES[name]}",
@@ -243,6 +252,7 @@ def _from_arguments(
             expected="both from the same source",
             next_step=f"Give {name}_url= and {name}_token=; no token is sent to an address from elsewhere.",
         )
+
     # `_finished` sets the dialect that the caller wants
     return Endpoint(name, url, Secret(token), DIALECTS["service"], "arguments")
 
@@ -260,6 +270,7 @@ def _finished(
     """
     if endpoint is None:
         return None
+
     ours, theirs = regions
     region = ours or theirs
     url = endpoint.url.strip().replace("{region}", region or DEFAULT_REGION)
@@ -273,6 +284,7 @@ def _finished(
     if parts.scheme == "http" and not is_loopback(host):
         reached = f"{host} is reached over http, so the token is sent in clear text"
         warnings.warn(visible(f"{doing}: {reached}"), stacklevel=3)
+
     # QSTASH_REGION and the dialect of the public service apply to the variables of that service only
     wanted_region, implied_dialect = ours, own_dialect
     if endpoint.dialect.name == "upstash":
@@ -287,6 +299,7 @@ def _check_region(queue: Endpoint, region: Region | None) -> None:
     """Raise SettingsError if the address of a queue is in another region than the wanted one."""
     if region is None or queue.region in (None, region):
         return
+
     raise settings_error(
         f"{queue.url}, the address of {queue.region}, from {queue.source}",
         "an address in the region",
@@ -319,4 +332,5 @@ def start_local(*options: str, mask_personal: bool = False) -> Service:
     vector = Endpoint(
         "vector", f"{address}/vector/docs", Secret(token), dialect, "local"
     )
+
     return make_service(queue, vector, close, mask_personal=mask_personal)

@@ -63,6 +63,7 @@ class Connections:
         seconds = float(self._current.until - self._monotonic())
         if seconds <= 0:
             raise TimeoutError("the deadline of the response has passed")
+
         return seconds
 
     @property
@@ -84,6 +85,7 @@ class Connections:
             self._sockets.add(sock)
             # `end` may have run while this socket was being connected
             ended = self._ended
+
         if ended:
             _shut_down(sock)
 
@@ -92,6 +94,7 @@ class Connections:
         with self._lock:
             self._ended = True
             sockets = list(self._sockets)
+
         for sock in sockets:
             _shut_down(sock)
 
@@ -175,6 +178,7 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         return iter(chunks)
     if name not in _DECODERS:
         raise UnknownEncodingError(encoding)
+
     return _DECODERS[name](iter(chunks))
 
 
@@ -197,6 +201,7 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 data = member.decompress(chunk, _MOST)
             except zlib.error as error:
                 raise CorruptError(str(error)) from None
+
             if data:
                 yield data
             if member.eof:
@@ -209,6 +214,7 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 # a full chunk may be followed by more, although all input was consumed
                 if not chunk and len(data) < _MOST:
                     break
+
     if inside:
         raise CorruptError("gzip without its trailer")
 
@@ -226,6 +232,7 @@ def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
             if type(error) is not OSError:
                 raise
             raise CorruptError(str(error)) from None
+
         if not data:
             return
         yield data

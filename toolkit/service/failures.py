@@ -78,6 +78,7 @@ def list_page(
     request = Request(
         doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query
     )
+
     return transport.fetch(request, failures_page)
 
 
@@ -93,6 +94,7 @@ def list_log_page(
     doing, path, read_page = _LOGS[log]
     after = (("cursor", cursor),) if cursor else ()
     query = (("count", str(count)), *filters, *after)
+
     return transport.fetch(
         Request(doing=doing, method="GET", path=path, query=query), read_page
     )
@@ -150,6 +152,7 @@ def delete_failures(
     endpoint_of(service, "queue")
     doing, ids = confirmed_ids(dlq_ids, "deleting", _ENTRIES, confirm=confirm)
     deleted = unknown = 0
+
     with Transport.to(service, "queue") as transport:
         for batch in _deletions(ids):
             try:
@@ -160,13 +163,16 @@ def delete_failures(
                     f"{len(batch):,} of this request were deleted: check each with load_failure."
                 )
                 raise
+
             deleted += count
             if tries > 1:
                 # an earlier try may have deleted entries before its response was lost
                 unknown += max(0, len(batch) - count)
+
     if unknown or not deleted:
         result = _deletion_result(kind, deleted, unknown)
         warnings.warn(f"{doing}: {result}", UnexpectedResultWarning, stacklevel=2)
+
     return deleted
 
 
@@ -176,6 +182,7 @@ def _deletion_result(kind: Kind, deleted: int, unknown: int) -> str:
             f"the service counted {deleted:,}; {unknown:,} more may have been deleted by a try whose "
             "response was lost, or were gone already. None of them is in the DLQ now."
         )
+
     other = "workflows"
     if kind == "workflows":
         other = "messages"
@@ -281,6 +288,7 @@ def _run_again(
 ) -> dict[str, str]:
     endpoint_of(service, "queue")
     verb = f"{how.rstrip('e')}ing"
+
     frame: Any = dlq_ids
     if "workflow_run_id" in getattr(frame, "columns", ()):
         messages = sum(not isinstance(run, str) for run in frame["workflow_run_id"])
@@ -292,6 +300,7 @@ def _run_again(
                 next_step="Leave them out. publish sends a message again, and delete_failures with "
                 'kind="messages" removes the entry.',
             )
+
     _, ids = confirmed_ids(dlq_ids, verb, _ENTRIES, confirm=confirm)
     return one_by_one(
         service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how)
@@ -344,6 +353,7 @@ def _deletions(ids: list[str]) -> list[list[str]]:
     """
     alone = [[dlq_id] for dlq_id in ids if "," in dlq_id]
     together = [dlq_id for dlq_id in ids if "," not in dlq_id]
+
     return [
         together[start : start + PAGE_LIMIT]
         for start in range(0, len(together), PAGE_LIMIT)
@@ -359,6 +369,7 @@ def _delete(transport: Transport, ids: list[str], kind: Kind) -> tuple[int, int]
             Request(doing=doing, method="DELETE", path=_path(kind), query=query),
             _deleted,
         )
+
     request = Request(
         doing=f"deleting {ids[0]!r}", method="DELETE", path=_path(kind, ids[0])
     )
@@ -386,6 +397,7 @@ def confirmed_ids(
     if not ids:
         expected = f"exact ids, or a frame with a column {column!r}"
         raise InputError(f"reading {name}", got="no ids", expected=expected)
+
     doing = f"{verb} {_counted(ids, nouns)}"
     confirmed(
         doing, confirm, "Look at the ids once more, then call again with confirm=True."
@@ -405,6 +417,7 @@ def one_by_one(
             except (ToolkitError, KeyboardInterrupt) as error:
                 error.add_note(_progress_note(ids, done, value, error))
                 raise
+
     return done
 
 
@@ -419,6 +432,7 @@ def _progress_note(
     if not isinstance(error, ResponseError):
         # an error status means that it was not done; a lost response does not
         sentences.append(f"It is unknown if {failed} was done: it may have been.")
+
     sentences.append(f"Not requested: {len(ids) - len(done) - 1}.")
     return " ".join(sentences)
 
@@ -431,6 +445,7 @@ def _checked_id(value: str, name: str, column: str) -> str:
         or value in {".", ".."}
     ):
         raise wrong(name, value, f"an id from the column {column} of a frame")
+
     return unmasked(name, value)
 
 
@@ -439,6 +454,7 @@ def _counted(ids: Sequence[str], nouns: tuple[str, str]) -> str:
     singular, plural = nouns
     if len(ids) == 1:
         return f"1 {singular}"
+
     return f"{len(ids):,} {plural}"
 
 

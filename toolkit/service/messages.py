@@ -251,6 +251,7 @@ def publish_batch(
     )
     if not (named.isascii() and named.isprintable() and named == named.strip()):
         raise wrong("batch_id", named, "visible ASCII text, as it goes into a header")
+
     if isinstance(messages, str | bytes | Mapping) or not isinstance(
         messages, Iterable
     ):
@@ -259,18 +260,21 @@ def publish_batch(
             messages,
             "an iterable of mappings, each with the arguments of publish",
         )
+
     items = [
         _item(message, position, prefix, named)
         for position, message in enumerate(messages)
     ]
     if not items:
         raise InputError("reading messages", got="none", expected="at least one")
+
     doing = f"publishing {len(items):,} messages"
     confirmed(
         doing,
         confirm,
         "Look at the messages once more, then call again with confirm=True.",
     )
+
     done: list[Published] = []
     with Transport.to(service, "queue") as transport:
         for start in range(0, len(items), _MOST_IN_BATCH):
@@ -298,9 +302,11 @@ def publish_batch(
                     "sends what is left: within ten minutes, none is accepted twice."
                 )
                 raise
+
     if all(published.deduplicated for published in done):
         message = f"{doing}: the service had all of them already (batch_id={named!r}), and accepted none."
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+
     return done
 
 
@@ -313,6 +319,7 @@ def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[st
         and arguments["deduplication_id"] is None
     ):
         arguments["deduplication_id"] = f"{batch_id}-{position}"
+
     try:
         address, headers, content = _outgoing(prefix, arguments)
         body = {} if content is None else {"body": content.decode()}
@@ -326,6 +333,7 @@ def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[st
     except InputError as error:
         error.add_note(f"This is of the {place}. Nothing was sent.")
         raise
+
     return {"destination": address, "headers": dict(headers), **body}
 
 
@@ -333,12 +341,14 @@ def _checked_arguments(message: object, place: str) -> dict[str, Any]:
     """Return all arguments of `publish` for a message of a batch, with defaults."""
     if not isinstance(message, Mapping):
         raise wrong(place, message, "a mapping with the arguments of publish")
+
     unknown = [name for name in message if name not in _ARGUMENTS]
     if unknown:
         got = f"the argument {str(unknown[0])[:80]!r}"
         raise _argument_error(place, got, unknown[0])
     if "url" not in message:
         raise _argument_error(place, "no url", "url")
+
     return {**_ARGUMENTS, **message}
 
 
@@ -370,11 +380,13 @@ def _outgoing(
         for header, (argument, convert) in MESSAGE_HEADERS.items()
         if arguments[argument] is not (_ARGUMENTS | _SPREAD)[argument]
     }
+
     limits = arguments["flow_control"]
     if limits is not None:
         instance("flow_control", limits, FlowControl, "a FlowControl")
         options["Flow-Control-Key"] = limits.key
         options["Flow-Control-Value"] = limits.limits()
+
     options |= deduplication
     headers = [(name, value) for name, value in options.items() if value is not None]
     headers += _callback_headers("Callback", arguments["callback"])
@@ -386,6 +398,7 @@ def _outgoing(
     if content_type:
         # the only header without the prefix
         named.append(("Content-Type", header_value("Content-Type", content_type)))
+
     return web_address("destination", arguments["url"]), tuple(named), content
 
 
@@ -408,18 +421,21 @@ def _deduplication(arguments: Mapping[str, Any]) -> dict[str, str]:
     own_id = arguments["deduplication_id"]
     if not by_content:
         return {"Deduplication-Id": uuid.uuid4().hex if own_id is None else own_id}
+
     if own_id is not None:
         raise invalid_header(
             "Deduplication-Id",
             "an id and content_based_deduplication=True",
             "one of them",
         )
+
     return {"Content-Based-Deduplication": "true"}
 
 
 def _callback_headers(name: str, target: Any) -> list[tuple[str, str]]:
     if target is None:
         return []
+
     if not isinstance(target, CallbackSettings):
         target = CallbackSettings(web_address(name, target))
     settings: list[tuple[str, str]] = target.wire_headers(name)
@@ -436,6 +452,7 @@ def _accepted(request: Request, response: Response, *, count: int) -> list[Publi
     if len(results) != count:
         got, expected = f"{len(results):,} results", f"an array of {count:,} results"
         raise_malformed(request, got=got, expected=expected)
+
     return [
         _result(request, object_field(request, "result", result, required=True))
         for result in results

@@ -100,15 +100,18 @@ def range_page(request: Request, response: Response) -> Page:
     body, cut = cut_vectors(response.body)
     if not cut:
         return _range(request, response, response.body)
+
     try:
         page = _range(request, response, body)
     except MalformedResponseError:
         # The cut was wrong or the response is malformed: the complete body shows which.
         return _range(request, response, response.body)
+
     # If the counts differ, a string of the data equals the placeholder, and nothing shows which vector
     # belongs where.
     if page.rows.count(CUT) != len(cut):
         return _range(request, response, response.body)
+
     return replace(page, cut=cut)
 
 
@@ -117,10 +120,12 @@ def _range(request: Request, response: Response, body: bytes) -> Page:
         result = _RANGE.decode(body).result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _exact_range(request, response, body)
+
     cursor, rows = bytes(result.nextCursor), bytes(result.vectors)
     # As in `envelope`: the other bytes are too few to contain a member a second time.
     if not cursor or len(body) - len(rows) - len(cursor) >= _RANGE_ALONE + SHORTEST:
         return _exact_range(request, response, body)
+
     fields = {"vectors": rows, "nextCursor": cursor}
     return _page(request, response, fields, "vectors", "nextCursor")
 
@@ -139,6 +144,7 @@ def _result_member(request: Request, body: bytes) -> bytes:
             got=f"an object of {names(fields)}",
             expected="an object with 'result'",
         )
+
     return fields["result"]
 
 
@@ -148,6 +154,7 @@ def entry_bytes(request: Request, response: Response) -> bytes:
         fields, _ = members(response.body.decode("utf-8", "surrogateescape"))
     except ValueError:
         not_json(request, response.body, expected="an entry")
+
     if not fields:
         raise_malformed(request, got="an object of no fields", expected="an entry")
     return response.body
@@ -164,12 +171,14 @@ def result_arrays(
     """Return the JSON arrays under ``result``, undecoded: an array of `count` arrays, or a single array."""
     raw = result_bytes(request, response)
     arrays = [raw]
+
     expected = "an array"
     if count is not None:
         arrays = []
         expected = f"an array of {count} arrays"
         with suppress(ValueError):
             arrays = _elements(raw)
+
     if len(arrays) != (count or 1) or not all(map(_is_array, arrays)):
         raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
     return arrays
@@ -205,12 +214,14 @@ def _page(
             got=f"an object of {names(fields)}",
             expected=f"an array under {rows!r}",
         )
+
     if not array.startswith(b"["):
         raise_malformed(
             request,
             got=f"{rows!r} of {array[:40]!r}",
             expected=f"an array under {rows!r}",
         )
+
     return Page(
         rows=array,
         cursor=following,
@@ -230,17 +241,21 @@ def _cursor(request: Request, fields: Mapping[str, bytes], name: str) -> str | N
             got=f"{name!r} of text that is not JSON",
             expected="a string or null",
         )
+
     if not isinstance(cursor, str | None):
         raise_malformed(
             request, got=f"{name!r} of {kind_of(cursor)}", expected="a string or null"
         )
+
     if not cursor:
         return None
+
     # a lone surrogate cannot be sent back in the next request
     if any("\ud800" <= letter <= "\udfff" for letter in cursor):
         raise_malformed(
             request, got=f"{name!r} of bytes that are not UTF-8", expected="a string"
         )
+
     if len(cursor) > MOST_CURSOR:
         length = f"a cursor of {len(cursor):,} characters"
         raise_malformed(
@@ -248,6 +263,7 @@ def _cursor(request: Request, fields: Mapping[str, bytes], name: str) -> str | N
             got=length,
             expected=f"a cursor of at most {MOST_CURSOR:,} characters",
         )
+
     return cursor
 
 
@@ -262,11 +278,14 @@ def head_cursor(body: bytes | bytearray) -> str | None:
     match = _HEAD.match(bytes(body[:_LONGEST_HEAD]))
     if match is None:
         return None
+
     try:
         cursor = msgspec.json.decode(match.group(1), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
     if len(cursor) > MOST_CURSOR:
         return None
+
     # an empty cursor is the end
     return cursor or None

@@ -42,12 +42,14 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
         return None, None
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body), "application/octet-stream"
+
     try:
         return _encoded(body)
     except UnicodeEncodeError:
         reason = "text with lone surrogates"
     except (TypeError, ValueError, RecursionError) as error:
         reason = f"{type(body).__name__} ({error})"
+
     raise InputError(
         "making the body of a message",
         got=reason,
@@ -72,18 +74,21 @@ def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> 
             expected="an http(s) URL of host, optional port, path and query, in ASCII",
             next_step="Percent-encode other characters; send credentials as headers.",
         )
+
     return str(url)
 
 
 def _url_problem(url: Any, *, in_path: bool) -> str | None:
     if not isinstance(url, str):
         return f"of the type {type(url).__name__}"
+
     try:
         parts = urlsplit(url)
         _ = parts.port
         host = parts.hostname
     except ValueError:
         return "whose host or port cannot be read"
+
     checks = (
         (parts.scheme not in {"http", "https"}, f"of the scheme {parts.scheme[:20]!r}"),
         ("@" in parts.netloc, "with user info"),
@@ -110,6 +115,7 @@ def header_name(name: Any) -> str:
         raise invalid_header(
             ascii(name)[:60], "characters that no header name contains", "a header name"
         )
+
     return name
 
 
@@ -119,6 +125,7 @@ def header_value(name: str, value: Any) -> str:
         raise invalid_header(
             name, f"a value of the type {type(value).__name__}", "text"
         )
+
     if not _HEADER_VALUE.fullmatch(value):
         raise invalid_header(
             name,
@@ -126,6 +133,7 @@ def header_value(name: str, value: Any) -> str:
             "visible ASCII text",
             "Percent-encode what is not ASCII.",
         )
+
     return value
 
 
@@ -135,6 +143,7 @@ def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
         raise invalid_header(
             f"{prefix}headers", type(headers).__name__, "a mapping of names to values"
         )
+
     return [
         (f"{prefix}{header_name(name)}", header_value(f"{prefix}{name}", value))
         for name, value in headers.items()
@@ -148,6 +157,7 @@ def count(header: str, value: Any, *, least: int = 0) -> str:
         raise invalid_header(
             header, repr(value)[:60], f"a whole number of {least} or more"
         )
+
     return str(int(number))
 
 
@@ -175,14 +185,17 @@ def duration(header: str, value: Any) -> str:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if is_number and value >= 0:
         return f"{value}s"
+
     expected = "whole seconds, text such as '50s' or '1d12h', or a timedelta of whole seconds; not negative"
     error = invalid_header(header, repr(value)[:60], expected)
     try:
         span = parse_duration(value, zero=True)
     except InputError:
         raise error from None
+
     if span.microseconds:
         raise error
+
     seconds = span // timedelta(seconds=1)
     return f"{seconds}s"
 
@@ -207,6 +220,7 @@ def listed(header: str, values: Any) -> str | None:
     if not is_several:
         got = type(values).__name__
         raise invalid_header(header, got, "a string, or several strings")
+
     checked_items = [_checked_item(header, item) for item in items]
     return ",".join(checked_items) or None
 
@@ -216,6 +230,7 @@ def _checked_item(header: str, item: Any) -> str:
     is_text = isinstance(item, str) and item.strip() != ""
     if is_text and "," not in item:
         return header_value(header, item)
+
     expected = "strings that are not empty, without commas, which separate them"
     raise invalid_header(header, repr(item)[:60], expected)
 
@@ -236,6 +251,7 @@ def flow_control(
         for name, limit, convert in limits
         if limit is not None
     ]
+
     return ", ".join(parts) or None
 
 

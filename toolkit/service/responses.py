@@ -92,6 +92,7 @@ def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
         result = {name: bytes(value) for name, value in _OBJECT.decode(raw).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _exact_envelope(request, raw)
+
     # The opening brace, and 4 bytes per member: two quotes, a colon, and a comma or the closing brace. For
     # example, the 7 bytes of {"a":1} are 1 + (1 + 4 + 1) + 0 others.
     known = 1 + sum(
@@ -101,6 +102,7 @@ def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
     # member are punctuation. If they are too few for another member, no member was dropped.
     if len(raw) - known < SHORTEST:
         return result
+
     return _exact_envelope(request, raw)
 
 
@@ -111,10 +113,12 @@ def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
         members, end = pairs(text)
     except ValueError:
         not_json(request, raw, expected="a JSON object")
+
     has_more = text[end:].strip() != ""
     if has_more:
         not_json(request, raw, expected="a JSON object")
     _check_unique(request, map(itemgetter(0), members))
+
     return {name: value.encode("utf-8", "surrogateescape") for name, value in members}
 
 
@@ -128,6 +132,7 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
             f"{len(raw):,} bytes that are not JSON, starting {start!r}",
             "JSON",
         )
+
     raise_malformed(request, got=got, expected=expected)
 
 
@@ -137,6 +142,7 @@ def _check_unique(request: Request, names: Iterable[str]) -> None:
         if name in seen:
             got = f"{name[:SHOWN]!r} twice in one object"
             raise_malformed(request, got=got, expected="each name once")
+
         seen.add(name)
 
 
@@ -155,6 +161,7 @@ def read_body(request: Request, response: Response, kind: type = dict) -> Any:
         value = json.loads(text, object_pairs_hook=made, parse_int=integer_or_raw)
     except (ValueError, RecursionError):
         not_json(request, response.body, expected=expected)
+
     if not isinstance(value, kind):
         raise_malformed(request, got=kind_of(value), expected=expected)
     return value
@@ -166,10 +173,12 @@ def object_field(
     """Return the object under a name, or an empty object for null."""
     if value is None and not required:
         return {}
+
     if not isinstance(value, dict):
         raise_malformed(
             request, got=f"{name!r} of {shown(value)}", expected="an object"
         )
+
     return value
 
 
@@ -193,6 +202,7 @@ def count_field(
     if type(count) is not int or not 0 <= count <= most:
         expected = f"a whole number from 0 to {most:,}"
         raise_malformed(request, got=f"{name!r} of {shown(count)}", expected=expected)
+
     return count
 
 
@@ -266,6 +276,7 @@ class RetryPolicy:
         """Return the seconds before a try (the second is 2): as the service demands, or by backoff."""
         if isinstance(error, ResponseError) and error.wait is not None:
             return error.wait
+
         # Exponential backoff with jitter: 0.25, 0.5, 1, 2, 4, 4, … s, each shortened at random, so that
         # clients which failed at the same time do not come back at the same time.
         backoff = min(
@@ -293,9 +304,11 @@ def status_error(
             expected="a response from this address",
             next_step="If the service has moved, connect to the new address.",
         )
+
     message = redactor.text(_message(response.body))[:MOST_SHOWN]
     if status == 429:  # noqa: PLR2004 - the status for too many requests
         return _limit_error(doing, message, request, headers)
+
     kind, next_step = _KINDS.get(
         status,
         (ServerError if status >= 500 else ResponseError, None),  # noqa: PLR2004
@@ -306,6 +319,7 @@ def status_error(
             f"This is the address of {endpoint.region}, and each region has its own token: check the token, "
             f"or, if it is one of {other}, connect(region={other!r})."
         )
+
     delay = retry_after(headers) if status == 503 else None  # noqa: PLR2004 - temporarily unavailable
     return kind(
         doing,
@@ -329,6 +343,7 @@ def _limit_error(
             request=request,
             next_step=f"The daily limit is used up; it is renewed at {renewed.isoformat()}. Call again then.",
         )
+
     return RateLimitError(
         doing,
         status=429,
@@ -370,11 +385,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     delay = delay_ms(headers.get("Retry-After", ""), _server_ms(headers))
     if delay is not None:
         return delay / 1000
+
     reset = headers.get("Burst-RateLimit-Reset", "").strip()
     if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", reset, re.ASCII):
         return min(
             _MAX_BURST_DELAY, max(0.0, float(reset) - _server_ms(headers) / 1000)
         )
+
     return None
 
 
@@ -383,6 +400,7 @@ def burst_limit(headers: Mapping[str, str]) -> int | None:
     limit = headers.get("Burst-RateLimit-Limit", "").strip()
     if re.fullmatch(r"[1-9]\d{0,6}", limit):
         return int(limit)
+
     return None
 
 
@@ -394,9 +412,11 @@ def daily_reset(headers: Mapping[str, str]) -> datetime | None:
     """
     if headers.get("RateLimit-Remaining", "0").strip() != "0":
         return None
+
     reset = headers.get("RateLimit-Reset", "").strip()
     if "RateLimit-Limit" not in headers or not re.fullmatch(r"\d{1,11}", reset):
         return None
+
     return datetime.fromtimestamp(int(reset), UTC)
 
 
@@ -405,4 +425,5 @@ def _server_ms(headers: Mapping[str, str]) -> int:
     date = http_date_ms(headers.get("Date", ""))
     if date is None:
         return round(datetime.now(UTC).timestamp() * 1000)
+
     return date

@@ -109,10 +109,13 @@ def _headers_of_start(
         sent["Content-Type"] = content_type
     if headers is None:
         return sent
+
     for name, value in mapping("headers", headers).items():
         checked_name = header_name(name)
         for known in list(sent):
             if known.lower() == checked_name.lower():
                 del sent[known]
+
         sent[checked_name] = header_value(name, value)
+
     return sent

@@ -151,6 +151,7 @@ class Service:
                 expected=f"a {endpoint} address and token",
                 next_step=WHAT_TO_SET[endpoint],
             )
+
         return configured
 
     def close(self) -> None:
@@ -185,6 +186,7 @@ def endpoint_of(service: object, endpoint: EndpointName) -> Endpoint:
             expected="a running service",
             next_step="Start another with tk.connect('local').",
         )
+
     return checked.need(endpoint)
 
 
@@ -212,6 +214,7 @@ def make_service(
     """Return a `Service` with a redactor that knows the tokens and signing keys of these endpoints."""
     endpoints = filter(None, (queue, vector))
     own_secrets = list(chain.from_iterable(endpoint.secrets for endpoint in endpoints))
+
     return Service(
         queue, vector, Redactor(own=own_secrets, mask_personal=mask_personal), close
     )

@@ -158,10 +158,12 @@ def verify_signature(
             expected="the raw bytes",
             next_step="Hand over the request's body before it is parsed.",
         )
+
     instance("seen", seen, ReplayGuard, "a ReplayGuard", optional=True)
     # replaced, so that a traceback with variables does not show plain ones
     keys = signing_keys(keys, region)
     timestamp = _unix_seconds(now)
+
     claims = verify_claims(
         signature, url=url, keys=keys, now=timestamp, leeway=leeway, issuer=issuer
     )
@@ -171,6 +173,7 @@ def verify_signature(
             "the raw bytes as they came",
             "Hand over the request's body before it is parsed.",
         )
+
     if seen is not None:
         token_id = claims.get("jti")
         if not isinstance(token_id, str) or not token_id:
@@ -178,6 +181,7 @@ def verify_signature(
         # within the leeway an expired signature is still accepted, so it is remembered that much longer
         if not seen.is_new(token_id, until=claims["exp"] + leeway, now=timestamp):
             raise _invalid("a signature that was used before", "a new one")
+
     return claims
 
 
@@ -208,6 +212,7 @@ def verify_claims(
     """Verify all but the body at `now` (Unix seconds), and return the claims; see `verify_signature`."""
     if not isinstance(url, str) or not url:
         raise InputError(_DOING, got=f"url={url!r}", expected="the published address")
+
     leeway = plain(leeway)
     if (
         isinstance(leeway, bool)
@@ -217,16 +222,19 @@ def verify_claims(
         raise InputError(
             _DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds"
         )
+
     issuer = text("issuer", issuer)
     _check_header(signature)
     claims = _signed_claims(signature, keys)
     _check_claims(claims, issuer=issuer, now=now, leeway=leeway)
+
     if not _are_equal(claims["sub"], url):
         raise _invalid(
             "a signature for another address",
             "the address given as url=",
             "Give the address exactly as it was published, also behind a proxy.",
         )
+
     return claims
 
 
@@ -241,6 +249,7 @@ def signing_keys(
         raise _no_key("no keys")
     if min(len(key.reveal()) for key in known) < MIN_SIGNING_KEY:
         raise _no_key("a key that is empty or short")
+
     return known
 
 
@@ -259,6 +268,7 @@ def _service_keys(service: Service, region: str | None) -> tuple[Secret, ...]:
             expected="the current and the next signing key",
             next_step="Give connect() current_signing_key= and next_signing_key=, or set the variables.",
         )
+
     return keys
 
 
@@ -270,8 +280,10 @@ def _given_keys(keys: object) -> tuple[Secret, ...]:
             expected="a sequence of keys",
             next_step="Write keys=[key].",
         )
+
     if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
         raise wrong("keys", keys, "a sequence of keys, or a Service")
+
     return tuple(map(_as_secret, keys))
 
 
@@ -297,6 +309,7 @@ def _one_value(
     values = {text for name, text in headers if normalise_header(name) in names}
     if len(values) == 1:
         return values.pop()
+
     return None
 
 
@@ -315,10 +328,12 @@ def _check_header(signature: Any) -> None:
             "no text that could be a signature",
             f"a JWT of at most {_MOST_CHARACTERS} characters",
         )
+
     try:
         header = jwt.get_unverified_header(signature)
     except (jwt.PyJWTError, RecursionError):
         header = {}
+
     # The sender must not choose the algorithm: "none" would need no key (algorithm confusion).
     if header != {"alg": "HS256", "typ": "JWT"}:
         raise _invalid(
@@ -338,6 +353,7 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
             "one made with the current or the next signing key",
             "If the keys were rotated, connect with the new ones.",
         )
+
     try:
         return msgspec.json.decode(payload, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -352,6 +368,7 @@ def _signed_payload(signature: str, key: Secret) -> bytes | None:
         )
     except jwt.PyJWTError:
         return None
+
     payload: bytes = decoded["payload"]
     return payload
 
@@ -363,9 +380,11 @@ def _check_claims(
     missing = [name for name in _REQUIRED if name not in claims]
     if missing:
         raise _invalid(f"no claim {', '.join(missing)}", ", ".join(_REQUIRED))
+
     texts = (claims["iss"], claims["sub"], claims["body"])
     if set(map(type, texts)) != {str}:
         raise _invalid("claims of the wrong type", "iss, sub and body as text")
+
     # "iat" may be missing
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(map(_is_time, times)):
@@ -373,6 +392,7 @@ def _check_claims(
     # compared in constant time, so that nobody can guess the issuer letter by letter
     if not _are_equal(claims["iss"], issuer):
         raise _invalid("another issuer", issuer)
+
     _check_lifetime(times, now, leeway)
 
 
@@ -391,6 +411,7 @@ def _check_lifetime(times: list[float], now: float, leeway: float) -> None:
             f"a lifetime of {expires - not_before:,} s",
             f"more than 0, at most {_LONGEST_LIFE:,} s",
         )
+
     # the clocks of two machines can differ by `leeway`
     if now >= expires + leeway:
         raise _invalid(
@@ -398,6 +419,7 @@ def _check_lifetime(times: list[float], now: float, leeway: float) -> None:
             f"a valid one, give or take {leeway:g} s",
             "Verify on arrival; if the clock of this machine is wrong, set it.",
         )
+
     if max(starts) > now + leeway:
         raise _invalid(
             f"a signature that is valid in {max(starts) - now:,.0f} s",
@@ -424,12 +446,15 @@ def _unix_seconds(now: float | datetime | None) -> float:
         return time.time()
     if isinstance(now, datetime):
         return parse_time(now, exact=True, name="now").timestamp()
+
     seconds = math.nan
     if not isinstance(now, bool | str | bytes):
         with suppress(TypeError, ValueError, OverflowError):
             seconds = float(now)
+
     if not math.isfinite(seconds):
         raise wrong("now", now, "Unix seconds, or a datetime")
+
     return seconds
 
 
@@ -439,4 +464,5 @@ def _key(key: object) -> str:
         raise InputError(
             _DOING, got=f"{type(key).__name__} in keys", expected="strings or Secrets"
         )
+
     return key

@@ -235,22 +235,26 @@ class Transport:
                 seconds = self._monotonic() - start
                 if self._limiter is not None:
                     self._limiter.end(failure, seconds)
+
             if isinstance(outcome, Response):
                 try:
                     return read(request, outcome)
                 except MalformedResponseError as unreadable:
                     outcome = unreadable, True
+
             error, arrived = outcome
             last = number == self.policy.tries or self._closed.is_set()
             if last or not error.retriable or (arrived and not request.repeatable):
                 break
             delay = self.policy.delay_before(number + 1, error, self._random)
             spent += seconds + delay
+
             if spent > self.policy.total:
                 error.add_note(
                     f"Waiting {delay:,.1f} s more would exceed the {self.policy.total:,.0f} s for a request."
                 )
                 break
+
             self._retry_notice.failed(
                 f"{error.got} ({error.doing})",
                 number=number,
@@ -267,6 +271,7 @@ class Transport:
                 extra={"delay": round(delay, 1)},
             )
             self._sleep(delay)
+
         # without the frames it was made in: the token is a local value there
         raise error.with_traceback(None)
 
@@ -281,6 +286,7 @@ class Transport:
                 "no line ends or control characters in it",
             )
             return self._error(ProtocolError, request, got, expected), False
+
         # the second value of each failure tells whether the service may have carried out the request
         self._connections.set_deadline(min(self.policy.deadline, left))
         try:
@@ -289,6 +295,7 @@ class Transport:
             return self._unreached(request, error), False
         except (HTTPError, HTTPException, OSError) as error:
             return self._unreached(request, error), True
+
         try:
             framed = received.chunked or received.length_remaining is not None
             body = self._read(request, received, watch)
@@ -298,6 +305,7 @@ class Transport:
             # a connection with an unread rest of a response cannot be used again
             received.close()
             received.release_conn()
+
         status, headers = received.status, received.headers
         if (
             not framed
@@ -308,9 +316,11 @@ class Transport:
             return self._incomplete(
                 request, f"status {status} and a truncated response"
             ), True
+
         response = Response(status=status, headers=headers, body=body, tries=number)
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
             return response
+
         named = self._named(request)
         failure = status_error(
             response,
@@ -325,6 +335,7 @@ class Transport:
         """Send, and read the head of the response."""
         if self._closed.is_set():
             raise ClosedPoolError(self._pool, "closed")
+
         query, headers = self._with_token(request)
         after = ""
         if query:
@@ -355,10 +366,12 @@ class Transport:
         endpoint = self._endpoint
         if endpoint is None:
             return request.query, headers
+
         token = endpoint.token.reveal()
         if endpoint.token_in == "query":  # noqa: S105 - a location, not a password
             name_of_token = endpoint.dialect.query_token
             return (*request.query, (name_of_token, token)), headers
+
         headers["Authorization"] = f"Bearer {token}"
         return request.query, headers
 
@@ -372,6 +385,7 @@ class Transport:
             raise self._too_large(request)
         if length is None or encoding:
             return self._read_decoded(request, received, encoding, watch)
+
         start = b""
         # the wait for the first byte of an empty body would never end
         if watch is not None and length > 0:
@@ -381,6 +395,7 @@ class Transport:
             rest = received.read(decode_content=False)
         if not start:
             return rest
+
         return start + rest
 
     def _read_watched(
@@ -395,12 +410,14 @@ class Transport:
             head = self._connections.peek()
         if head and watch(bytearray(head)):
             return b""
+
         body = bytearray()
         for chunk in self._chunks(request, received):
             body += chunk
             has_more = len(body) > len(head)
             if has_more and watch(body):
                 break
+
         return bytes(body)
 
     def _read_decoded(
@@ -425,6 +442,7 @@ class Transport:
         except UnknownEncodingError as error:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
+
         # after the last chunk, this checks the end of the response
         with self._reading(request):
             rest = received.read(decode_content=False)
@@ -458,6 +476,7 @@ class Transport:
                 environment = session.merge_environment_settings(
                     url, {}, None, None, None
                 )
+
             # a proxy of the environment is for other machines, not for this one
             proxies = (
                 {}
@@ -474,6 +493,7 @@ class Transport:
             reason = self._reason(error)
         else:
             return cast("urllib3.HTTPConnectionPool", pool)
+
         raise SettingsError(
             f"preparing connections to {self._redactor.url(url)[:MOST_SHOWN]}",
             got=reason,
@@ -513,6 +533,7 @@ class Transport:
                 "a certificate that is trusted here",
                 next_step,
             )
+
         if self._connections.overdue and not self._closed.is_set():
             got = f"no end of the response within {self._connections.allowed:,.0f} s"
             next_step = "Ask for fewer rows a page, or raise the deadline."
@@ -523,6 +544,7 @@ class Transport:
                 "the complete response in that time",
                 next_step,
             )
+
         proxy = self._pool.proxy
         if (
             isinstance(error, ProxyError)
@@ -540,6 +562,7 @@ class Transport:
                 "a connection through the proxy",
                 next_step,
             )
+
         return self._incomplete(request, reason)
 
     def _incomplete(self, request: Request, got: str) -> TransportError:
@@ -550,6 +573,7 @@ class Transport:
             )
         else:
             next_step = "Check that the address is right and the service is up."
+
         return self._error(
             TransportError, request, got, "a complete response", next_step
         )
@@ -574,6 +598,7 @@ class Transport:
             if not inner:
                 break
             error = inner[0]
+
         text = (
             f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         )

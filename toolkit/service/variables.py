@@ -71,6 +71,7 @@ def region_hint(env: Mapping[str, str]) -> str:
         name = variable_of(region)
         if env.get(f"{name}_QSTASH_TOKEN"):
             return f"{name}_QSTASH_TOKEN is set: set QSTASH_REGION={name}, or pass region={region!r}. "
+
     return ""
 
 
@@ -85,6 +86,7 @@ def from_variables(
         if name == "vector":
             return endpoint
         return _with_signing_keys(endpoint, family, env)
+
     return None
 
 
@@ -100,12 +102,14 @@ def _endpoint_of_family(
         return None
     if not token:
         raise _missing_variable(name, present=url_variable, missing=token_variable)
+
     dialect = DIALECTS[family.dialect]
     # errors about the address name the variable that you would have to change
     if url:
         return Endpoint(name, url, Secret(token), dialect, url_variable)
     if family.url:
         return Endpoint(name, family.url, Secret(token), dialect, token_variable)
+
     raise _missing_variable(name, present=token_variable, missing=url_variable)
 
 
@@ -131,6 +135,7 @@ def _with_signing_keys(
             keys = regional_queue(region).keys(env)
             if keys:
                 regional_keys.append((region, keys))
+
     return replace(
         endpoint, signing_keys=family.keys(env), regional_keys=tuple(regional_keys)
     )

@@ -141,6 +141,7 @@ def describe_index(service: Service) -> IndexInfo:
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
     mask = service.redactor.own
+
     return replace(
         info,
         kind=mask(info.kind),
@@ -165,11 +166,13 @@ def _info(request: Request, response: Response) -> IndexInfo:
         for name in ("denseIndex", "sparseIndex")
     )
     spaces = object_field(request, "namespaces", value.get("namespaces"))
+
     kind = "SPARSE"
     if dense and sparse:
         kind = "HYBRID"
     elif dense or value.get("dimension"):
         kind = "DENSE"
+
     return IndexInfo(
         kind=(text_field(request, "indexType", value) or kind).upper(),
         dimension=count_field(
@@ -224,10 +227,12 @@ def _names(request: Request, response: Response) -> list[str]:
         raise_malformed(
             request, got=f"{kind_of(value)} under 'result'", expected=expected
         )
+
     for item in value:
         if not isinstance(item, str):
             got = f"{kind_of(item)} among the names under 'result'"
             raise_malformed(request, got=got, expected=expected)
+
     return value
 
 
@@ -279,6 +284,7 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
         if query.data is None:
             operation = "query"
         groups[operation, query.namespace].append(index)
+
     # For example, four queries with operations and namespaces a, b, a, a are two requests: a list of the
     # first, third and fourth, and the second by itself. The index makes the order of the results again.
     for (operation, namespace), indices in groups.items():
@@ -288,11 +294,13 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
         if count == 1:
             # one query is sent by itself, and one list of results comes back
             body, count = bodies[0], None
+
         title = f"querying {namespace_title(namespace)}"
         request = index_request(title, operation, namespace, body)
         lists = transport.fetch(request, partial(result_arrays, count=count))
         for index, hits in zip(indices, lists, strict=True):
             responses[index] = hits
+
     return responses
 
 

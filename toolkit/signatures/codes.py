@@ -99,14 +99,17 @@ def names_something(text: str, start: int, end: int) -> bool:
     part = text[start:end]
     if len(part) <= _LONGEST_KEPT and part.lower() in _KEPT:
         return True
+
     if (
         part.startswith("HTTP/")
         or _NAMED_CODE.match(part)
         or follows_sql_state(text, start)
     ):
         return True
+
     if text[end : end + 1] != "." or not _MODULE.match(part):
         return False
+
     # an exception of a module, such as sqlite3.OperationalError
     return _TYPE_AFTER.match(text, end) is not None
 

@@ -118,16 +118,19 @@ def _retry_marker(value: Any) -> RetryMarker | None:
             if first is not None:
                 return first
             unread.extend(item.values())
+
     return None
 
 
 def _read_flag(name: str, flag: object) -> RetryMarker | None:
     if not isinstance(flag, bool):
         return None
+
     plain_name = re.sub(r"[^a-z]", "", name.lower())
     shown = f"{name[:40]}: {str(flag).lower()}"
     if plain_name in _REFUSED_IF_TRUE:
         return RetryMarker(shown, flag)
     if plain_name in _REFUSED_IF_FALSE:
         return RetryMarker(shown, not flag)
+
     return None

@@ -62,6 +62,7 @@ def shortened(text: str) -> str:
     if len(text) <= _MOST_MESSAGE and text.isprintable():
         # one line, as most messages are
         return text.strip()
+
     lines = [
         line.strip() for line in text[: 4 * _MOST_MESSAGE].splitlines() if line.strip()
     ]

@@ -50,6 +50,7 @@ def stable_name(name: str) -> str:
     """
     if _DIGIT.search(name) is None:
         return name
+
     # the code of an error stays, for example "Error [P2002]"
     function, bracket, code = name.partition(" [")
     return _BUILD_DIGITS.sub("<num>", function) + bracket + code
@@ -79,8 +80,10 @@ def file_stem(path: str) -> str:
     while shorter != name:
         name = shorter
         shorter = _HASHED.sub("", _EXTENSION.sub("", name))
+
     if name.startswith("<"):
         return ""  # code without a file
+
     return name
 
 
@@ -92,5 +95,6 @@ def is_minified(function: str, path: str, column: int | None) -> bool:
     """
     if column is None or not _MINIFIED.match(plain_name(function)):
         return False
+
     has_hash = _HASHED.search(_EXTENSION.sub("", path)) is not None
     return column >= _LONG_LINE or has_hash

@@ -89,6 +89,7 @@ def _owner_in_file(function: str, path: str) -> Owner:
     if owner < Owner.LIBRARY and _LIBRARY.search(path):
         # the same function of a library
         return Owner(owner + Owner.LIBRARY)
+
     return owner
 
 
@@ -96,12 +97,15 @@ def _owner_of_function(function: str) -> Owner:
     """Return the owner by the name only."""
     if _RUNTIME_NAMES.match(function):
         return Owner.RUNTIME
+
     may_be_test = any(map(function.__contains__, _MAY_BE_TEST))
     if may_be_test and _TEST_NAMES.search(function):
         return Owner.TEST
+
     is_guard = _is_guard(function)
     if _LIBRARY_NAMES.match(function):
         return Owner.LIBRARY_GUARD if is_guard else Owner.LIBRARY
+
     return Owner.APPLICATION_GUARD if is_guard else Owner.APPLICATION
 
 
@@ -112,6 +116,7 @@ def _is_guard(function: str) -> bool:
         return True
     if "Error" not in function and "Exception" not in function:
         return False
+
     return _OF_EXCEPTION.search(function) is not None
 
 

@@ -145,9 +145,11 @@ def error_text(body: str | None) -> ErrorText:
     """
     if not isinstance(body, str | None):
         raise wrong("body", body, "a string or None")
+
     document = read_document(body)
     if document.kind == "empty":
         return ErrorText("empty", "empty body")
+
     line = headline(document.kind, document.facts, document.messages) or body or ""
     return ErrorText(document.kind, _one_line(line))
 
@@ -205,13 +207,16 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     if kind == "trace":
         error_type, message = facts[-2], messages[0]
         return ": ".join(filter(None, (error_type, message)))
+
     specific = [message for message in messages if not _is_general(message)]
     if kind == "html":
         headings = _without_repeats(specific or messages)
         return " - ".join(headings[:_MOST_HEADINGS])
+
     names = list(filter(_is_name, facts))
     if not specific:
         return _with_names(messages[0], names[:_MOST_NAMES])
+
     return _with_kind(specific, _unsaid_name(names, messages))
 
 
@@ -251,11 +256,13 @@ def title_of(line: str) -> str:
     """
     if len(line) <= _USUAL_TITLE:
         return line
+
     sentence = _end_of_last(_SENTENCE_END, line)
     if sentence:
         return line[:sentence]
     if len(line) <= _LONGEST_TITLE:
         return line
+
     end = _end_of_last(_CLAUSE_END, line) or line.rfind(" ", 0, _USUAL_TITLE)
     if end < _USUAL_TITLE // 2:
         end = _USUAL_TITLE - 1
@@ -276,6 +283,7 @@ def _is_kind(message: str, statement: str) -> bool:
     few_words = message.count(" ") < _MOST_KIND_WORDS
     # messages of a list, for example of a validation, are of similar length and state different errors
     is_shorter = 2 * len(message) <= len(statement)
+
     return (
         few_words
         and is_shorter
@@ -291,6 +299,7 @@ def _is_general(message: str) -> bool:
         start is not None and start[1].lower() not in _STARTS
     ):
         return False  # as most messages, which would take ten times as long
+
     return _without_empty_words(message) in _GENERAL
 
 
@@ -303,6 +312,7 @@ def _is_name(fact: str) -> bool:
         or "://" in fact
     ):
         return False
+
     return fact.lower() not in _NO_NAMES and fact not in LANGUAGES and fact != "<url>"
 
 
@@ -328,10 +338,12 @@ def _one_line(text: str) -> str:
     """Return an error message as one line of at most `_LONGEST_LINE` characters that can be stored."""
     if len(text) <= _LONGEST_LINE and text.isprintable() and "  " not in text:
         return text.strip()
+
     line = " ".join(text[: 4 * _LONGEST_LINE].split())
     if not line.isascii():
         # JSON can escape half of a surrogate pair, which neither Arrow nor a file can store
         line = line.encode("utf-8", "backslashreplace").decode()
+
     if len(line) > _LONGEST_LINE:
         line = line[: _LONGEST_LINE - 1] + "…"
     return line

@@ -109,13 +109,16 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
         value = decode_json(text)
     except (ValueError, RecursionError):
         return None
+
     if isinstance(value, str):
         return _read_string(value, read)
+
     found = _find(value, read)
     if not found.messages and text[-1] not in _ENDS_OF_VALUES:
         found = _find_cut_message(text, read) or found
     if found.is_empty:
         return Document("json", ("keys", *_keys_of(value)))
+
     facts = tuple(dict.fromkeys(found.facts))
     messages = tuple(dict.fromkeys(found.messages))
     return Document("json", facts, messages)
@@ -130,6 +133,7 @@ def _read_string(value: str, read: Callable[[str], Document]) -> Document:
     inner = read(value)
     if inner.kind == "empty":
         return inner
+
     return Document("json", inner.facts, inner.messages)
 
 
@@ -153,6 +157,7 @@ def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
         found.add_fields(value)
     if found.is_empty:
         return _find_nested(value, read, LIMITS.nested) or found
+
     return found
 
 
@@ -162,6 +167,7 @@ def _find_nested(
     """Return the first error with a message below keys that are not in the tables, or None."""
     if not depth or not isinstance(value, dict):
         return None
+
     for item in list(value.values())[: LIMITS.keys]:
         if isinstance(item, dict):
             found = _Findings(read)
@@ -170,6 +176,7 @@ def _find_nested(
                 return found
             if nested := _find_nested(item, read, depth - 1):
                 return nested
+
     return None
 
 
@@ -182,9 +189,11 @@ def _find_cut_message(text: str, read: Callable[[str], Document]) -> _Findings |
         value = msgspec.json.decode(_completed(text, keeps_text=True))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
+
     found = _find(value, read)
     if not found.messages:
         return None
+
     return found
 
 
@@ -200,6 +209,7 @@ def decode_json(text: str) -> Any:
         return _DECODE(text)
     except (msgspec.DecodeError, ValueError):
         pass
+
     try:
         return json.loads(text)  # reads NaN and lone surrogates, which msgspec refuses
     except ValueError:
@@ -221,12 +231,14 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
         brackets.read(sign)
         if brackets.is_complete:
             break
+
     end = brackets.end
     if brackets.is_closed and "{" not in text[:end]:
         raise ValueError("a message that begins with a number in brackets")
     if keeps_text and brackets.is_in_string:
         unfinished = text.rstrip("\\")
         return f'{unfinished}"{brackets.closing_now()}'
+
     return text[:end] + brackets.closing_at_end
 
 
@@ -321,6 +333,7 @@ def _shape_of(keys: tuple[str, ...]) -> _Shape:
     if "line" in spelled:
         # otherwise, a file is an input rather than the place of an error
         file = spelled.get("file")
+
     return _Shape(
         present(_FACT_KEYS),
         present(_PATH_KEYS),
@@ -343,6 +356,7 @@ def _problem_type(address: str) -> str:
     name = address.rstrip("/").rpartition("/")[2]
     if name.lower().startswith("rfc"):
         return "rfc"
+
     return name
 
 
@@ -363,6 +377,7 @@ class _Findings:
         """Add the codes, types, messages and causes of a value."""
         if not depth:
             return
+
         if isinstance(value, str):
             self._add_text(value)
         elif isinstance(value, list):
@@ -384,6 +399,7 @@ class _Findings:
         if message is not None and shape.error is not None:
             type_name = self._add_type(value[shape.error])
         count_before = len(self.facts) + len(self.messages)
+
         for key, has_fields, is_no_text in shape.causes:
             cause = value[key]
             if cause is None or cause is message or cause is type_name:
@@ -391,6 +407,7 @@ class _Findings:
             if is_no_text and message is not None and isinstance(cause, str):
                 continue  # a description, such as the details of an error
             self.add(cause, depth - 1, is_by_field=has_fields)
+
         has_cause = len(self.facts) + len(self.messages) > count_before
         if is_by_field and message is None and not has_cause:
             self.add_fields(value)
@@ -401,9 +418,11 @@ class _Findings:
             fact = _fact(value[key])
             if fact is not None:
                 self.facts.append(fact)
+
         if shape.paths:
             places = (_place_in_input(value[key]) for key in shape.paths)
             self.facts += filter(None, places)
+
         if shape.file is not None and isinstance(value[shape.file], str):
             # the place of a PHP error, without the folder of the installation and the line
             self.facts.append(f"in {file_stem(value[shape.file])}")
@@ -414,6 +433,7 @@ class _Findings:
             return None
         if _TYPE_NAME.fullmatch(name) is None:
             return None
+
         self.facts.append(name)
         return name
 
@@ -435,6 +455,7 @@ class _Findings:
                 self._add_text(title)
                 self._add_text(detail)
                 return detail
+
         for key in shape.messages:
             message = value[key]
             sentences = _sentences_of(message)
@@ -442,12 +463,14 @@ class _Findings:
                 for sentence in sentences:
                     self._add_text(sentence)
                 return message
+
         return None
 
     def add_fields(self, value: Any) -> None:
         """Add the names of refused fields and their errors, as in `{"email": ["Enter an address."]}`."""
         if not isinstance(value, dict):
             return
+
         for name in sorted(value)[: LIMITS.fields]:
             errors = _nonempty_strings(value[name])
             if errors and len(name) < LIMITS.fact:
@@ -463,9 +486,11 @@ class _Findings:
         if inspected is not None:
             self.facts.append(inspected[1])
             text = inspected[2] or ""
+
         if _BEGINS_OTHER_FORM.match(text) is None and "\n" not in text:
             self.messages.append(shortened(text))
             return
+
         inner = self._read(text)
         self.facts += inner.facts
         self.messages += inner.messages
@@ -492,8 +517,10 @@ def _sentences_of(message: object) -> list[str]:
         if message.isspace() or not message:
             return []
         return [message]
+
     if isinstance(message, list) and all(isinstance(item, str) for item in message):
         return message[: LIMITS.items]
+
     return []
 
 
@@ -507,6 +534,7 @@ def _fact(value: object) -> str | None:
         return None  # an exception with a message, which is read as a message
     if "://" in value:
         return _problem_type(value)
+
     return value
 
 
@@ -517,9 +545,11 @@ def _place_in_input(path: object) -> str | None:
     """
     if not isinstance(path, list):
         return None
+
     names = [name for name in path if isinstance(name, str)]
     if len(names) > LIMITS.fields:
         return None
+
     return ".".join(names)[: LIMITS.fact]
 
 
@@ -527,6 +557,7 @@ def _nonempty_strings(value: object) -> list[str]:
     """Return the first strings of a list that are not blank."""
     if not isinstance(value, list):
         return []
+
     return [
         item for item in value[: LIMITS.items] if isinstance(item, str) and item.strip()
     ]

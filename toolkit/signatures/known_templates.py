@@ -24,10 +24,12 @@ class KnownTemplates:
         self._by_places: defaultdict[
             Words, defaultdict[tuple[int, ...], dict[Words, tuple[int, str]]]
         ] = defaultdict(lambda: defaultdict(dict))
+
         for order, template in enumerate(templates):
             sentence = split_sentence(template)
             words = plain_words_of(sentence)
             self._by_words.setdefault((sentence.glue, words), template)
+
             places = places_of_values(sentence.words)
             if places:
                 others = without(words, places)
@@ -42,17 +44,20 @@ class KnownTemplates:
             template = self.find(message)
             if template is not None:
                 templates[message] = template
+
         return templates
 
     def find(self, message: str) -> str | None:
         """Return the template of a message: an equal one, else the first learned one that covers it."""
         if message in self._exceptions:
             return self._exceptions[message]
+
         sentence = split_sentence(message)
         words = plain_words_of(sentence)
         equal = self._by_words.get((sentence.glue, words))
         if equal is not None or sentence.glue not in self._by_places:
             return equal
+
         return self._first_covering(words, sentence.glue)
 
     def _first_covering(self, words: Words, glue: Words) -> str | None:
@@ -63,8 +68,10 @@ class KnownTemplates:
             template = templates.get(without(words, places))
             if template is not None and all(kinds[place] != NEVER for place in places):
                 covering.append(template)
+
         if not covering:
             return None
+
         # each comes with a number, the smallest for the template learned first
         _, first = min(covering)
         return first

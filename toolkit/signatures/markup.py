@@ -44,6 +44,7 @@ def read_markup(text: str, read: Callable[[str], Document]) -> Document | None:
     lowered = text.lower()
     if any(tag in lowered for tag in _PAGE_TAGS):
         return _read_page(text, lowered, read)
+
     return _read_fault(text)
 
 
@@ -54,6 +55,7 @@ def _read_page(text: str, lowered: str, read: Callable[[str], Document]) -> Docu
         trace = read(exception)
         if trace.kind == "trace":
             return trace
+
     headings = [
         shortened(_element(text, lowered, tag)) for tag in ("title", "h1", "h2")
     ]
@@ -63,6 +65,7 @@ def _read_page(text: str, lowered: str, read: Callable[[str], Document]) -> Docu
     if not messages:
         seen = html.unescape(_TAG.sub(" ", _UNSEEN.sub(" ", text)))
         messages = [shortened(seen)[:_MOST_PAGE]]
+
     return Document("html", (), tuple(messages))
 
 
@@ -71,15 +74,19 @@ def _element(text: str, lowered: str, tag: str) -> str:
     if len(lowered) != len(text):
         # a few letters change their length in lower case: places in one are not places in the other
         return ""
+
     start = lowered.find(f"<{tag}")
     if start < 0:
         return ""
+
     opened = lowered.find(">", start)
     if opened < 0:
         return ""
+
     closed = lowered.find(f"</{tag}", opened)
     if closed < 0:
         return ""
+
     lines = _LINE_BREAK.sub("\n", text[opened + 1 : closed])
     return html.unescape(_TAG.sub(" ", lines)).replace("\xa0", " ").strip()
 
@@ -96,8 +103,10 @@ def _read_fault(text: str) -> Document | None:
             codes.append(content)
         else:
             messages.append(content)
+
     if not messages:
         return None
+
     return Document(
         "message", tuple(codes[:_MOST_PARTS]), tuple(messages[:_MOST_PARTS])
     )

@@ -44,6 +44,7 @@ def without(words: Sequence[str], places: Iterable[int]) -> Words:
     for place in places:
         # the sign of a key, else nothing
         others[place] = value_at(words[place])[len(VALUE) :]
+
     return tuple(others)
 
 
@@ -71,6 +72,7 @@ class MessageRow:
             for position, original in enumerate(self._original_words):
                 if self.words[position] != original:
                     self._kinds[position] = NAME  # it is a value by now
+
         return self._kinds
 
     def make_value(self, position: int) -> None:
@@ -124,6 +126,7 @@ class MessageTable:
             for number, row in enumerate(self.rows):
                 if row.words[place] in frequent:
                     shared_words[number] += 1
+
         return shared_words
 
 

@@ -143,6 +143,7 @@ def with_placeholders(message: str) -> str:
     words = text.split()
     if _NO_VALUES.fullmatch(text):  # as most messages of one sentence
         return " ".join(words)
+
     return _join_values(" ".join(_replace_words(words)))
 
 
@@ -156,6 +157,7 @@ def _with_short_words(message: str) -> str:
     words = message.split()
     if max(map(len, words), default=0) <= _LONGEST_WORD:
         return message
+
     return " ".join([word[:_LONGEST_WORD] for word in words])
 
 
@@ -203,6 +205,7 @@ def _is_code(word: WordInContext, words: list[str], position: int) -> bool:
         return True
     if position == 0 or not word.may_be_code:
         return False
+
     preceding = words[max(0, position - 2) : position]
     return TAKE_CODE[" ".join([*preceding, ""])]
 
@@ -219,6 +222,7 @@ def _replace_phrases(message: str) -> str:
     for sign, pattern, replacement in _PHRASES:
         if sign in text:
             text = pattern.sub(replacement, text)
+
     return text
 
 
@@ -227,9 +231,11 @@ def _join_values(text: str) -> str:
     if "<num> " in text:
         text = _DURATION_AFTER.sub("<duration>", text)
         text = _SIZE_AFTER.sub("<size>", text)
+
     if _SIDE_BY_SIDE.search(text):
         text = _LIST.sub(r"\1", text)
         text = _AGAIN.sub("<size>", text)
         text = _LONG_TIME.sub("<duration>", text)
         text = _MIXED.sub("<id>", text)
+
     return text

@@ -43,14 +43,17 @@ def read_document(text: str | None) -> Document:
     text = plain_text(text or "")
     if not text:
         return Document("empty")
+
     document = None
     if text[0] in _FORM_OF_SIGN:
         read_form = _FORM_OF_SIGN[text[0]]
         document = read_form(text)
+
     if document is None and "\n" in text:
         document = _read_trace(text)
     if document is None:
         return Document("message", (), (shortened(text),))
+
     return document
 
 
@@ -66,12 +69,14 @@ def _of_trace(trace: StackTrace) -> Document:
     """Return the document of a stack trace, whose message can be JSON, for example of a validator."""
     types = tuple(kind for kind, _ in trace.errors)
     message = trace.errors[-1][1]
+
     details: tuple[str, ...] = ()
     if message[:1] in ("[", "{"):
         inner = read_json(message, read_document)
         if inner is not None and inner.messages:
             details = inner.facts
             message = ", ".join(inner.messages)
+
     return Document(
         "trace",
         (trace.language, *types, *details, f"at {trace.frame}"),
@@ -84,9 +89,11 @@ def _read_events(text: str) -> Document | None:
     """Read server-sent events. The last event with data states the error."""
     if not _EVENT_FIELD.match(text):
         return None
+
     data = [line for line in _EVENT_DATA.findall(text) if line.strip() not in _NO_DATA]
     if not data:
         return None
+
     return read_document(data[-1])
 
 
@@ -104,6 +111,7 @@ def _read_trace(text: str) -> Document | None:
     trace = stack_trace(text)
     if trace is None:
         return None
+
     return _of_trace(trace)
 
 

@@ -44,6 +44,7 @@ class Memo(dict[str, _T], Generic[_T]):
             if len(self) >= self._most:
                 self.clear()
             self[text] = result
+
         return result
 
 

@@ -71,6 +71,7 @@ def of_scheme(url: str) -> str:
     scheme = url.partition("://")[0].lower().partition("+")[0]
     if scheme in _WEB or not _SCHEME.fullmatch(scheme):
         return ""
+
     plain = _SECURE.get(scheme, scheme)
     return _BY_NAME.get(plain, plain)
 
@@ -96,4 +97,5 @@ def of_port(address: str) -> str:
     port = _PORT.search(address)
     if port is None:
         return ""
+
     return _BY_PORT.get(port[1], "")

@@ -72,6 +72,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise wrong("texts", texts, "an iterable of strings")
+
     texts_or_none = list(map(_text_or_none, texts))
     signatures = sign(texts_or_none)
     # many messages share few kinds, so an id is computed once per kind
@@ -80,6 +81,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
         for text, one in signatures.items()
     }
     ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
+
     return [ids[kinds[text]] for text in texts_or_none]
 
 
@@ -89,6 +91,7 @@ def _text_or_none(text: Any) -> str | None:
         return text
     if not pd.api.types.is_scalar(text) or not pd.isna(text):
         raise wrong("texts", text, "strings or None")
+
     return None
 
 
@@ -125,6 +128,7 @@ class Learned(msgspec.Struct, frozen=True):
         for one in listed:
             if one.document.facts[-1:] == (NO_FRAME,):
                 frames.setdefault(_error(one.facts, one.templates), one.facts[-1])
+
         return Learned(
             templates=templates,
             exceptions={**self.exceptions, **others},
@@ -162,6 +166,7 @@ def sign(
     for text, document in documents.items():
         templates = tuple(map(template_of, document.messages))
         signatures[text] = Signature(document, document.facts, templates)
+
     _complete_frames(signatures, learned)
     return signatures
 
@@ -178,6 +183,7 @@ def _templates(documents: Collection[Document], learned: Learned) -> dict[str, s
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
         templates |= known.find_all(messages)
+
     return templates
 
 
@@ -197,6 +203,7 @@ def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document
         stable_fact = stable_name
     facts = tuple(map(stable_fact, map(clean, document.facts)))
     messages = tuple(map(_STABLE_MESSAGES.__getitem__, map(clean, document.messages)))
+
     return Document(document.kind, facts, messages)
 
 
@@ -228,6 +235,7 @@ def _frames_by_error(
     for facts, messages in traces:
         if facts[-1] != NO_FRAME:
             frames[_error(facts, messages)].add(facts[-1])
+
     return {error: found.pop() for error, found in frames.items() if len(found) == 1}
 
 
@@ -238,6 +246,7 @@ def _complete_frames(signatures: dict[str | None, Signature], learned: Learned) 
     ]
     if not incomplete:
         return
+
     traces = {
         (one.facts, one.templates)
         for one in signatures.values()

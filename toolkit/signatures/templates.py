@@ -63,11 +63,13 @@ def learn(messages: Iterable[str]) -> dict[str, str]:
     for glue, templates in shapes.items():
         if len(templates) > 1:
             _generalise(templates, glue)
+
     templates_of_messages: dict[str, str] = {}
     for message, sentence in sentences.items():
         own = plain_words[message]
         learned = shapes[sentence.glue][own]
         templates_of_messages[message] = _typed_template(sentence, own, learned)
+
     return templates_of_messages
 
 
@@ -75,6 +77,7 @@ def _typed_template(sentence: Sentence, own: Words, shared: Words) -> str:
     """Return the template as a string. Values that were typed, such as `<ip>`, keep their type."""
     if own == shared:  # as in most messages
         return sentence.with_words(sentence.words)
+
     words = [
         typed if plain == learned else learned
         for typed, plain, learned in zip(sentence.words, own, shared, strict=True)
@@ -107,6 +110,7 @@ def _covered(rows: dict[Words, Words], glue: Words) -> dict[Words, Words]:
         places = places_of[words]
         if places:
             covering[places][without(words, places)] = words
+
     # a message is covered if it is equal to a template with the same places left out. Templates with more
     # values come first, because they join more messages.
     widest_first = sorted(covering, key=lambda places: (-len(places), places))
@@ -118,6 +122,7 @@ def _covered(rows: dict[Words, Words], glue: Words) -> dict[Words, Words]:
             template = covering[places].get(without(words, places))
             if template is not None and _can_be_values(words, places, glue):
                 return template
+
         return words
 
     return {message: widest(words) for message, words in rows.items()}

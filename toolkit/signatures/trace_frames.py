@@ -65,6 +65,7 @@ def reader_of(
         found = pattern.match(line)
         if found is None:
             return None
+
         return read(found)
 
     return read_line
@@ -100,6 +101,7 @@ class StackTrace(msgspec.Struct, frozen=True):
         """The names of all frames, also of libraries."""
         if self.language == "native":
             return tuple(dict.fromkeys(frame.function for frame in self.stack))
+
         names = (_named(frame, self.language) for frame in self.stack)
         return tuple(dict.fromkeys(filter(None, names)))
 
@@ -117,6 +119,7 @@ def trace_of(language: str, errors: Iterable[Error], frames: list[Frame]) -> Sta
         frame = _recursive_application(frames, language)
     else:
         frame = _first_application(frames, language)
+
     return StackTrace(language, chain, frame, tuple(frames[:MOST_FRAMES]))
 
 
@@ -129,15 +132,18 @@ def _first_application(frames: list[Frame], language: str) -> str:
     own = _own(frames)
     if not own or own[0].minified:
         return ""
+
     nearest_name = _named(own[0], language)
     if nearest_name:
         return nearest_name
+
     # the nearest function has no name, such as a lambda. Others of the same owner have one
     owner = owner_of(own[0].function, own[0].path)
     for frame in frames:
         name = _named(frame, language)
         if name and owner_of(frame.function, frame.path) is owner:
             return name
+
     return ""
 
 
@@ -155,8 +161,10 @@ def _own(frames: Iterable[Frame]) -> list[Frame]:
         if owner < best:
             best = owner
             own = []
+
         if owner is best:
             own.append(frame)
+
     return own
 
 
@@ -169,6 +177,7 @@ def _recursive_application(frames: list[Frame], language: str) -> str:
     for frame, count in occurrences.items():
         if owners[frame] is best:
             counts[_named(frame, language)] += count
+
     return frequent(counts)
 
 
@@ -190,9 +199,11 @@ def _named(frame: Frame, language: str) -> str:
     """Return the name of a frame, for example "orders.total"; "" for minified code."""
     if frame.minified:
         return ""
+
     function = plain_name(frame.function)
     if language not in _IN_FILES:
         return function
+
     return ".".join(filter(None, (file_stem(frame.path), function)))
 
 
@@ -206,12 +217,14 @@ def _without_wrappers(errors: tuple[Error, ...]) -> tuple[Error, ...]:
     root_cause = errors[-1]
     inner_types: tuple[str, ...] = (root_cause[0],)
     kept = [root_cause]
+
     for error in reversed(errors[:-1]):
         kind, message = error
         repeats_cause = _GENERAL.search(kind) and message.startswith(inner_types)
         if not repeats_cause and not _WRAPPERS.search(kind):
             kept.append(error)
         inner_types = (kind, *inner_types)
+
     return tuple(kept[::-1])
 
 
@@ -221,4 +234,5 @@ def _is_recursion(chain: tuple[Error, ...]) -> bool:
     # these parts of the words are found much faster than the words by the pattern
     if "tack" not in joined and "ecursion" not in joined:
         return False
+
     return _RECURSIVE.search(joined) is not None

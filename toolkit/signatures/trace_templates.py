@@ -83,6 +83,7 @@ def names_the_fault(document: Document) -> bool:
     """Return whether names in the message of a trace are the fault rather than values."""
     if document.kind != "trace":
         return False
+
     return _types_name_the_fault(document.facts[1:-1]) or any(
         map(_HAS_CLASS_NAME.__getitem__, document.messages)
     )
@@ -108,6 +109,7 @@ def join_traces_of_one_place(
     for document in documents:
         if document.kind == "trace":
             messages_of[document.facts].update(document.messages)
+
     joined: dict[str, str] = {}
     for facts, messages in sorted(messages_of.items()):
         if len(messages) == 1 or not _can_be_compared(facts):
@@ -117,6 +119,7 @@ def join_traces_of_one_place(
             for message in _without_class_names(facts, messages)
         }
         joined |= _joined(current)
+
     return joined
 
 
@@ -125,6 +128,7 @@ def _can_be_compared(facts: tuple[str, ...]) -> bool:
     types = facts[1:-1]
     if facts[-1] == NO_FRAME or _types_name_the_fault(types):
         return False
+
     return not any(map(_NAMING_IN_PLACE.search, types))
 
 
@@ -171,6 +175,7 @@ def _by_skeleton(templates: Iterable[str]) -> list[list[Sentence]]:
         skeleton = without(plain_words_of(sentence), _places_of_names(sentence))
         if letters_in(skeleton) >= TUNING.agreement:
             alike[sentence.glue, skeleton].append(sentence)
+
     return [
         sentences for sentences in alike.values() if len(sentences) >= TUNING.different
     ]
@@ -192,6 +197,7 @@ def _can_differ(word: str, before: str, opening: str) -> bool:
         return False
     if is_constant(word):
         return _ERRNO.fullmatch(word) is None
+
     return is_letter_in_quotes(word, opening) or _CLASS_NAME.fullmatch(word) is not None
 
 
@@ -199,6 +205,7 @@ def _with_values(sentences: list[Sentence]) -> dict[str, str]:
     """Return the template of each sentence, with values at the places at which the sentences differ."""
     columns = zip(*map(plain_words_of, sentences), strict=True)
     places = [place for place, column in enumerate(columns) if len(set(column)) > 1]
+
     replaced: dict[str, str] = {}
     for sentence in sentences:
         words = list(sentence.words)
@@ -206,4 +213,5 @@ def _with_values(sentences: list[Sentence]) -> dict[str, str]:
             words[place] = value_at(words[place])
         template = sentence.with_words(sentence.words)
         replaced[template] = sentence.with_words(words)
+
     return replaced

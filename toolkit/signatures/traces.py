@@ -48,6 +48,7 @@ def stack_trace(text: str) -> StackTrace | None:
             trace = _find_trace(text[:length], text)
             if trace is not None:
                 return trace
+
     return _find_trace(text, text)
 
 
@@ -58,6 +59,7 @@ def _find_trace(part: str, text: str) -> StackTrace | None:
             trace = read(_lines(text))
             if trace is not None and trace.errors:
                 return trace
+
     return None
 
 
@@ -66,6 +68,7 @@ def _lines(text: str) -> list[str]:
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         return lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
+
     return lines
 
 

@@ -69,11 +69,13 @@ def make_round(rows: list[MessageRow]) -> bool:
         lambda table: _one_by_one(table.alike(table.word_count - 1), PLAIN),
     )
     table = MessageTable(rows)
+
     is_changed = False
     for step in steps:
         if step(table):
             is_changed = True
             table = MessageTable(rows)  # words are counted again
+
     return is_changed
 
 
@@ -86,10 +88,12 @@ def _by_frequency(table: MessageTable) -> bool:
     numerator, denominator = TUNING.frequent_share
     most_words = len(table.columns) * numerator // denominator + 1
     skeletons: defaultdict[Words, list[MessageRow]] = defaultdict(list)
+
     for row in table.alike(most_words):
         skeleton = _skeleton(row.words, table.columns, most_words)
         if skeleton is not None:
             skeletons[skeleton].append(row)
+
     changed_members = [
         members
         for skeleton, members in skeletons.items()
@@ -106,6 +110,7 @@ def _fill_gaps(skeleton: Words, members: list[MessageRow]) -> bool:
         return False
     if not all(_differ(members, place, least) for place in places):
         return False
+
     make_values(members, places)
     return True
 
@@ -130,13 +135,16 @@ def _skeleton(
     usual = sorted(counts, reverse=True)[most_words - 1]
     if usual < TUNING.plain_words_in_agreement:
         return None
+
     skeleton = list(words)
     for place, count in enumerate(counts):
         if count * 2 < usual:
             skeleton[place] = _GAP
+
     gaps = skeleton.count(_GAP)
     if not gaps or letters_in(skeleton) < max(TUNING.agreement_in_frequency, gaps):
         return None
+
     return tuple(skeleton)
 
 
@@ -145,6 +153,7 @@ def _differ(rows: list[MessageRow], place: int, least: int) -> bool:
     kinds = {row.kinds[place] for row in rows}
     if NEVER in kinds:
         return False
+
     if kinds == {NAME} and place:
         least = TUNING.names
     return len({row.words[place] for row in rows}) >= least
@@ -161,11 +170,13 @@ def _repeated_names(rows: list[MessageRow]) -> bool:
     for row in rows:
         for places in _places_of_repeated_names(row):
             alike[places, without(row.words, places)].append(row)
+
     changed = False
     for (places, others), members in alike.items():
         if _has_other_names(members, places[0]) and letters_in(others) > 1:
             make_values(members, places)
             changed = True
+
     return changed
 
 
@@ -182,6 +193,7 @@ def _places_of_repeated_names(row: MessageRow) -> Iterator[tuple[int, ...]]:
     """
     if len(set(row.words)) == len(row.words):
         return  # as in most messages
+
     for word, count in Counter(row.words).items():
         if count > 1 and len(word) != 1:
             places = _places_of_name(row, word)
@@ -209,6 +221,7 @@ def _names_together(rows: list[MessageRow]) -> bool:
         skeleton = without(row.words, places)
         if places and letters_in(skeleton):
             alike[skeleton].append((row, places))
+
     changed = False
     for skeleton, members in alike.items():
         places = members[0][1]
@@ -216,6 +229,7 @@ def _names_together(rows: list[MessageRow]) -> bool:
             # rarely, messages with names at other places have the same skeleton, such as `:` and `db-1:`
             same_places = [row for row, own_places in members if own_places == places]
             changed |= _make_different_names_values(same_places, places)
+
     return changed
 
 
@@ -239,6 +253,7 @@ def _make_different_names_values(
         if len(different) >= needed and _has_other_names(rows, place):
             make_values(rows, [place])
             changed = True
+
     return changed
 
 
@@ -261,11 +276,13 @@ def _one_by_one(rows: list[MessageRow], kind: int) -> bool:
             if _can_be_joined(row, place, kind):
                 alike[place, before[place], after].append(row)
             after = _chained(after, row.words[place])
+
     changed = False
     for (place, _, _), members in alike.items():
         if len(members) > 1 and _is_place_of_values(members, place, kind):
             make_values(members, [place])
             changed = True
+
     return changed
 
 
@@ -285,6 +302,7 @@ def _is_place_of_values(rows: list[MessageRow], place: int, kind: int) -> bool:
     different = {row.words[place] for row in rows}
     if len(different) == 1:
         return False
+
     words = rows[0].words
     has_value = any(map(is_value, different))
     if "" in different and may_lack_value(words[place - 1]):
@@ -296,6 +314,7 @@ def _is_place_of_values(rows: list[MessageRow], place: int, kind: int) -> bool:
         has_value=has_value,
         follows_name_key=place > 0 and takes_names(words[place - 1]),
     )
+
     return len(different) >= _needed_words(evidence)
 
 

@@ -163,14 +163,17 @@ def _read_word(word: str) -> str:
     replaced = _masked(word)
     if replaced == word:
         return word
+
     bare = word.strip(_AROUND_CODES)
     if len(bare) > _LONGEST_CODE or bare[:1].islower():
         return replaced
+
     in_context = WordInContext(replaced)
     in_context.may_be_code = _may_be_code(word, bare)
     in_context.status_phrase = STATUS_PHRASES.get(bare, "")
     if in_context.may_be_code or in_context.status_phrase:
         return in_context
+
     return replaced
 
 
@@ -189,13 +192,16 @@ def _masked(word: str) -> str:
     """Return a word with placeholders instead of values."""
     if word.isalpha() or _NO_VALUE.fullmatch(word):
         return word
+
     usual = _USUAL_VALUE.fullmatch(word)
     if usual is None:
         return _replace_values(word)
+
     kind = usual.lastgroup or ""
     start, end = usual.span(kind)
     if kind == "id" and is_technical_word(word[start:end]):
         return word
+
     return f"{word[:start]}<{kind}>{word[end:]}"
 
 
@@ -203,11 +209,13 @@ def _replace_values(word: str) -> str:
     """Return a word with placeholders instead of values. A code in brackets stays."""
     if word[0] in "[(" and BRACKETED_CODE.fullmatch(word):
         return word
+
     values = _VALUES_OF_SIMPLE_WORD
     if _SIGNS_OF_PLACES.search(word):
         values = _VALUES
         if _DIGIT.search(word) is None:
             values = _VALUES_WITHOUT_DIGITS
+
     replaced = values.sub(_placeholder, word)
     if "=" in replaced:
         replaced = _PAIRED.sub(masked_pair, replaced)
@@ -230,6 +238,7 @@ def _placeholder(found: re.Match[str]) -> str:
         return _with_service(kind, text)
     if kind == "path" and len(text) < _SHORTEST_PATH:
         return text
+
     return f"<{kind}>"
 
 
@@ -240,8 +249,10 @@ def _placeholder_of_word(found: re.Match[str], text: str) -> str:
         if follows_sql_state(word, found.start()):
             return text
         return _VALUE_IN_SENTENCE.sub(_placeholder_in_sentence, text)
+
     if names_something(word, found.start(), found.end()):
         return text
+
     form = _FORM.match(text.strip("#:"))
     if form is None:
         return _placeholder_of_id(text)
@@ -249,6 +260,7 @@ def _placeholder_of_word(found: re.Match[str], text: str) -> str:
         return _number(word[: found.start()], text, form[0])
     if form.lastgroup == "quantity":
         return _PLACEHOLDER_OF_UNIT.get(form["unit"].lower(), "<duration>")
+
     return f"<{form.lastgroup}>"
 
 
@@ -277,6 +289,7 @@ def _masked_part(part: re.Match[str]) -> str:
     text = part[0]
     if any(map(str.isdigit, text)) and not is_technical_word(text):
         return "<id>"
+
     return text
 
 
@@ -286,6 +299,7 @@ def _placeholder_in_sentence(found: re.Match[str]) -> str:
         return found[0]
     if any(map(str.isalpha, found[0])):
         return "<id>"
+
     return "<num>"
 
 
@@ -296,6 +310,7 @@ def _with_service(kind: str, address: str) -> str:
         kind = "host"  # a name and an address, as Java writes them: db-1/10.0.0.5:5432
     if not service:
         return f"<{kind}>"
+
     return f"{service}://<{kind}>"
 
 
@@ -306,4 +321,5 @@ def with_service_of_port(address: str, replaced: str) -> str:
         service = of_port(address)
     if not service:
         return replaced
+
     return f"{service}://{replaced}"

@@ -139,6 +139,7 @@ def split_sentence(message: str) -> Sentence:
         plain_words = message.split(" ")
         if "" not in plain_words and len(plain_words) < MOST_WORDS:
             return Sentence(tuple(plain_words), _blanks_around(len(plain_words)))
+
     splitter = _Splitter()
     end_of_last = 0
     for start, end in _spans(message):
@@ -146,6 +147,7 @@ def split_sentence(message: str) -> Sentence:
         end_of_last = end
         if splitter.is_full:
             return splitter.sentence("")
+
     splitter.add_left_out("")
     return splitter.sentence(message[end_of_last:])
 
@@ -175,6 +177,7 @@ class _Splitter:
             glue = self.add_left_out_before(glue)
             if word and self._takes_id(glue):
                 word = "<id>"
+
         self._glue.append(glue)
         self._words.append(word)
 
@@ -183,6 +186,7 @@ class _Splitter:
         blanks = _blanks_before_next(self._words[-1], glue)
         if blanks is None:
             return glue
+
         self.add_left_out(blanks)
         return glue[len(blanks) :]
 
@@ -219,9 +223,11 @@ def _blanks_before_next(key: str, between: str) -> str | None:
         return None
     if key.endswith("="):
         return None if between[0] in _OPENINGS_OF_VALUES else ""
+
     signs = between.lstrip(" ")
     if signs[:1] and signs[0] in ",;|":
         return between[: len(between) - len(signs)]
+
     return None
 
 
@@ -233,9 +239,11 @@ def _spans(message: str) -> list[tuple[int, int]]:
     """
     if not _OPENING_SIGN.search(message):
         return _plain_spans(message, 0, len(message))
+
     # if most words are in quotes or brackets, they state the failure, so the phrase is split into words
     tokens = list(_TOKEN.finditer(message))
     outside = sum(token.lastgroup not in _PHRASES for token in tokens)
+
     spans: list[tuple[int, int]] = []
     for token in tokens:
         start, end = token.span(token.lastgroup or 0)
@@ -245,6 +253,7 @@ def _spans(message: str) -> list[tuple[int, int]]:
             spans.append((start, end))
         else:
             spans += _plain_spans(message, start, end)
+
     return spans
 
 
@@ -261,6 +270,7 @@ def _plain_spans(message: str, start: int, end: int) -> list[tuple[int, int]]:
     spans = [token.span() for token in _PLAIN_TOKEN.finditer(message, start, end)]
     if not _FULL_STOP.search(message):
         return spans
+
     return [(first, _end_of_word(message, first, last)) for first, last in spans]
 
 
@@ -268,9 +278,11 @@ def _end_of_word(message: str, start: int, end: int) -> int:
     """Return the end of a word without the full stop of the sentence."""
     if message[end - 1] not in _FULL_STOPS:
         return end
+
     bare = message[start:end].rstrip(_FULL_STOPS)
     if not bare:
         return end  # a word of full stops, such as "..."
+
     return start + len(bare)
 
 
@@ -382,6 +394,7 @@ def word_kind(word: str, before: str, opening: str) -> int:
     for applies, kind in _RULES_OF_KINDS:
         if applies(placed):
             return kind
+
     return NAME
 
 

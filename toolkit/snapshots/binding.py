@@ -98,21 +98,26 @@ def bound_accounts(
     mine = tag_of(account)
     if mine is None or mine in stored:
         return stored, ""
+
     others = [tag for tag in stored if tag.key != mine.key]
     rotated = len(others) < len(stored)
     added = (*others[1 - _MOST_KEYS :], mine)
+
     if first or seen.show_same_queue:
         note = ""
         if rotated:
             note = _note_of(seen)
         return added, note
+
     if rebind:
         return (mine,), REBOUND
+
     nothing_vanished = not seen.retained
     if rotated or (seen.loaded and not nothing_vanished):
         raise _refusal(seen, snapshot=snapshot, rotated=rotated)
     if nothing_vanished:
         return added, ""
+
     return stored, UNBOUND
 
 

@@ -45,6 +45,7 @@ class ChunkRule:
             kind = schema.field("vector").type
             if pa.types.is_fixed_size_list(kind):
                 row_bytes += kind.list_size * 4
+
         return cls(max(1, most_bytes // 2 // row_bytes), most_bytes)
 
     def first_end(self, row_fingerprints: Ids, rows_before: int) -> int | None:
@@ -59,6 +60,7 @@ class ChunkRule:
         ends = ends[ends + rows_before >= self.usual_rows // _LEAST_SHARE]
         if len(ends):
             return int(ends[0])
+
         return None
 
 
@@ -112,6 +114,7 @@ class WaitingChunks:
         """Add rows of one namespace, and yield the chunks that end."""
         if not table.num_rows:
             return
+
         namespace = table["namespace"][0].as_py()
         marks = fingerprints(table)
         while table.num_rows:
@@ -122,6 +125,7 @@ class WaitingChunks:
                 break
             yield self._open.pop(namespace)
             table, marks = table.slice(end), marks[end:]
+
         still_open = self._open.get(namespace)
         if still_open is not None and still_open.bytes >= self._rule.most_bytes:
             yield self._open.pop(namespace)
@@ -134,5 +138,6 @@ class WaitingChunks:
             if joined.bytes >= self._rule.most_bytes:
                 yield joined
                 joined = Chunk()
+
         if joined.rows:
             yield joined

@@ -86,6 +86,7 @@ def extended(
     """Return the coverage after one more complete sync, and the gap that it found, if any."""
     if sync.last is None:
         return Coverage(since=_text(sync.began), oldest=_text(sync.oldest)), None
+
     if before is None:  # of a manifest of format 1
         before = Coverage(since=_text(sync.last))
     kept = max(sync.kept, timedelta(seconds=before.kept_seconds))
@@ -102,9 +103,11 @@ def with_pause(before: tuple[Pause, ...], sync: SyncTimes) -> tuple[Pause, ...]:
     """Return the pauses of a snapshot with the one that a complete sync ends, if it is one."""
     if sync.last is None or sync.overlaps or sync.began - sync.last < _SHORTEST_PAUSE:
         return before
+
     pauses = (*before, Pause(start=_text(sync.last), end=_text(sync.began)))
     if len(pauses) <= _MOST_GAPS:
         return pauses
+
     first, second, *others = pauses
     return (Pause(start=first.start, end=second.end), *others)
 
@@ -124,17 +127,20 @@ def _gap(sync: SyncTimes, kept: timedelta, retention: timedelta | None) -> Gap |
     """Return the times between the last complete sync and this one whose entries can have expired."""
     if sync.last is None or sync.overlaps:
         return None
+
     end = sync.began - (retention or max(kept, SHORTEST_RETENTION))
     if retention is None:
         end = min(end, sync.oldest)
     if end <= sync.last:
         return None
+
     return Gap(start=_text(sync.last), end=_text(end), is_certain=retention is not None)
 
 
 def _limited(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
     if len(gaps) <= _MOST_GAPS:
         return gaps
+
     first, second, *others = gaps
     return (Gap(start=first.start, end=second.end), *others)
 
@@ -144,9 +150,11 @@ def _age(age: timedelta) -> str:
     for name, unit in _UNITS:
         if age >= 2 * unit:
             return f"{round(age / unit)} {name}s"
+
     minutes = max(round(age / timedelta(minutes=1)), 1)
     if minutes == 1:
         return "1 minute"
+
     return f"{minutes} minutes"
 
 

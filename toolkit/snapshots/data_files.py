@@ -108,6 +108,7 @@ class Part:
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
+
         with ExitStack() as opening:
             self._file: HashingFile = opening.enter_context(store.new_file(self.draft))
             self._parquet = pq.ParquetWriter(
@@ -164,6 +165,7 @@ class Part:
                 sha256=sha256,
             )
             self._open.close()
+
         return self._finished
 
     def close(self) -> None:
@@ -237,12 +239,14 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         )
         if rows * largest_width <= _FEW_BATCHES * BATCH_BYTES:
             return max(1, math.floor(BATCH_BYTES / largest_width))
+
         for column in strings:
             # A dot in the path means that the string is in a list; the
             # dictionary of such a column cannot be read.
             if "." in column.path_in_schema:
                 largest = min(_NESTED_TEXT, column.total_uncompressed_size)
                 width += largest * column.num_values / rows
+
         plain = [
             column.path_in_schema
             for column in strings
@@ -255,6 +259,7 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
             limit=available_memory(),
             next_step="Check that the toolkit wrote this file.",
         )
+
         return max(1, math.floor(BATCH_BYTES / width))
 
     def _longest(self, number: int, names: list[str]) -> int:
@@ -264,6 +269,7 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         """
         if not names:
             return 0
+
         as_dictionaries = pq.ParquetFile(
             self._file, metadata=self.metadata, read_dictionary=names
         )
@@ -272,10 +278,12 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         )
         if row is None:
             return 0
+
         longest = 0
         for column in row.columns:
             if pa.types.is_dictionary(column.type):
                 longest += pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+
         return longest
 
 
@@ -320,6 +328,7 @@ def _fixed(kind: pa.DataType) -> float:
         return float(kind.list_size) * _fixed(kind.value_type)
     if pa.types.is_primitive(kind):
         return float(kind.bit_width) / 8
+
     return 4.0
 
 
@@ -335,6 +344,7 @@ def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]
                 f"{size:,} bytes with the hash {checksum[:12]}…",
                 f"{listed.bytes:,} bytes with the hash {listed.sha256[:12]}…",
             )
+
         yield file
 
 
@@ -359,8 +369,10 @@ def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
         if error.errno != errno.EIO:
             raise
         return "unreadable: the disk reports an input/output error"
+
     if is_unchanged:
         return ""
+
     return "other bytes than were written"
 
 
@@ -376,6 +388,7 @@ def open_data_file(
             actual = parquet.schema_arrow
         except (*UNFIT, OSError) as error:
             raise damage_error(store, listed, str(error), "a Parquet file") from None
+
         check_data_file(store, listed, parquet.metadata.num_rows, actual, schema)
         yield parquet
 
@@ -390,10 +403,12 @@ def check_data_file(
     """Raise SnapshotDamagedError if rows or columns differ from the manifest, and for extension types."""
     if rows != listed.rows:
         raise damage_error(store, listed, f"{rows:,} rows", f"{listed.rows:,} rows")
+
     if extension := extension_column(actual):
         raise damage_error(
             store, listed, f"the extension type of {extension!r}", "plain Arrow types"
         )
+
     if expected is not None and not actual.equals(expected, check_metadata=False):
         raise damage_error(
             store, listed, "other columns or types", "the columns of the first file"
@@ -408,6 +423,7 @@ def stored_failures(
         with open_data_file(store, listed, STORED_FAILURES) as parquet:
             yield from parquet.tables()
         return
+
     with open_data_file(store, listed, None) as parquet:
         for rows in parquet.tables():
             yield _current_failures(rows)
@@ -423,6 +439,7 @@ def _current_failures(rows: pa.Table) -> pa.Table:
     rows = current_columns(rows, "failures")
     if has_bounded_times:
         return rows
+
     stated, created_at, first_seen_at, max_retries = (
         rows[name].combine_chunks()
         for name in (schemas.FAILED_AT, "created_at", FIRST_SEEN_AT, "max_retries")
@@ -433,6 +450,7 @@ def _current_failures(rows: pa.Table) -> pa.Table:
     for name, values in times.items():
         position = rows.schema.get_field_index(name)
         rows = rows.set_column(position, rows.schema.field(name), values)
+
     return rows
 
 
@@ -470,6 +488,7 @@ def check_written(
             rows is None or pq.read_metadata(file).num_rows == rows
         ):
             return
+
     raise SnapshotError(
         f"writing the snapshot {store}",
         got="a new file with other bytes than were written",
@@ -489,8 +508,10 @@ def extension_column(parent: pa.Schema | pa.DataType) -> str | None:
             field.metadata or {}
         ):
             return str(field.name)
+
         if inner := extension_column(field.type):
             return inner
+
     return None
 
 
@@ -507,6 +528,7 @@ def current_names(names: Iterable[str]) -> list[str]:
         # columns that later versions have added may be missing
         if set(table.names) == {*current, *schemas.ADDED & {*table.names}}:
             return list(table.names)
+
     return current
 
 
@@ -540,6 +562,7 @@ def current_columns(table: pa.Table, kind: Kind) -> pa.Table:
         if types == dict(zip(table.schema.names, table.schema.types, strict=True)):
             return table
         return pa.table({name: columns[name] for name in names})
+
     columns = _null_columns(schema, table.num_rows) | columns
     if "extra" in names:
         columns |= {name: _empty_as_null(name, columns[name]) for name in names}
@@ -565,16 +588,20 @@ def _current(name: str, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
             pc.struct_field(column, part) for part in ("last_seen", "first_missed")
         ]
         return [time.cast(schemas.TIME) for time in times]
+
     if name in _RENAMED:
         return [_as_strings(column, lambda content: base64.b64encode(content).decode())]
+
     if pa.types.is_map(kind):
         return [
             _as_strings(
                 column, lambda headers: msgspec.json.encode(dict(headers)).decode()
             )
         ]
+
     if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
         return [_as_strings(column, lambda labels: labels_json(labels, None))]
+
     return [column]
 
 

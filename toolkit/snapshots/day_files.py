@@ -92,6 +92,7 @@ class NewRows(NamedTuple):
                     yield table, entries, added
                 elif picked.any():
                     yield table.filter(pa.array(picked)), entries[picked], added[picked]
+
             start += count
 
 
@@ -116,6 +117,7 @@ class _NewFile(NamedTuple):
         )
         if len(rows) == self.part.rows:
             return FileRows(self.part.path, len(rows), None)
+
         return FileRows(self.part.path, len(rows), rows)
 
 
@@ -152,11 +154,13 @@ class _WaitingRows:
         """
         if not self._parts:
             return
+
         rows = pa.concat_tables([part.rows for part in self._parts])
         order = pc.sort_indices(rows, sort_keys=[(FAILED_AT, "ascending")]).to_numpy()
         entries = concat_entries([part.entries for part in self._parts])[order]
         kinds = np.concatenate([part.kinds for part in self._parts])[order]
         groups = max(1, self.bytes // group_bytes)
+
         group_rows = max(1, -(-rows.num_rows // groups))
         for start in range(0, rows.num_rows, group_rows):
             group = slice(start, start + group_rows)
@@ -197,6 +201,7 @@ class DayWriter:
             day_of(int(day) * DAY_MS): int(day)
             for day in np.unique(days[self.new.chosen])
         }
+
         for day in sorted({*files, *new_days}):
             chosen = None
             if day in new_days:
@@ -205,6 +210,7 @@ class DayWriter:
             if day == today:
                 most_files = MOST_FILES
             self._write_day(day, files.get(day, []), chosen, most=most_files)
+
         if not self.written and not self.kept:
             self._add_empty_file(today)
         result: dict[str, Any] = {"receipt": self.receipt, "rows": self._commit()}
@@ -215,6 +221,7 @@ class DayWriter:
         ):
             rows = (file.rows_of(kind) for file in self.written)
             result[name] = tuple(file_rows for file_rows in rows if file_rows.rows)
+
         return result
 
     def _add_empty_file(self, today: str) -> None:
@@ -225,6 +232,7 @@ class DayWriter:
                 for listed in self.before.files[:1]
                 if not listed.rows
             ]
+
         if not self.kept:
             self._new_part(today)
 
@@ -249,6 +257,7 @@ class DayWriter:
             accounts=self.accounts,
             coverage=self.coverage,
         )
+
         return manifest.rows
 
     def _index_parts(self) -> list[IndexPart]:
@@ -256,12 +265,14 @@ class DayWriter:
         stored: dict[str, ListedFile] = {}
         if self.before is not None and not self.older:
             stored = self.before.index_of_each
+
         parts = []
         for kept in self.kept:
             part = IndexPart(self.index.entries[kept.rows])
             if not self.index.has_learned(kept.rows):
                 part = part._replace(stored=stored.get(kept.listed.path))
             parts.append(part)
+
         written = (concat_entries(file.entries) for file in self.written)
         return [*parts, *map(IndexPart, written)]
 
@@ -269,11 +280,13 @@ class DayWriter:
         """Return the stored index if no row has changed; an empty tuple otherwise, and after a repair."""
         if self.before is None or self.written:
             return ()
+
         self.kept.sort(key=lambda file: file.rows.start)  # as the manifest lists them
         if tuple(file.listed for file in self.kept) != self.before.files:
             return ()
         if self.index.has_learned(slice(0, len(self.index))):
             return ()
+
         return self.before.index_files
 
     def _complete_at(self) -> str | None:
@@ -282,6 +295,7 @@ class DayWriter:
             return self.receipt.started_at
         if self.before is None:
             return None
+
         return self.before.complete_at
 
     def _files(self) -> dict[str, list[_StoredFile]]:
@@ -289,9 +303,11 @@ class DayWriter:
         files: dict[str, list[_StoredFile]] = {}
         if self.before is None:
             return files
+
         for listed, rows in self.before.slices:
             if listed.rows:
                 files.setdefault(listed.day, []).append(_StoredFile(listed, rows))
+
         return files
 
     def _write_day(
@@ -305,11 +321,13 @@ class DayWriter:
         small_files = sum(small) + (chosen is not None)
         merges = any(touched) or small_files > most
         first = len(self.written)
+
         for file, is_touched, is_small in zip(files, touched, small, strict=True):
             if is_touched or (is_small and merges):
                 self._write_again(day, first, file)
             else:
                 self.kept.append(file)
+
         if chosen is not None:
             self._write_new(day, first, chosen)
         self._write_waiting(day, first)
@@ -334,6 +352,7 @@ class DayWriter:
         """Write a stored file again, without replaced rows, and with gone rows marked."""
         if self.before is None:
             return
+
         start = file.rows.start
         for table in stored_failures(self.transaction.store, self.before, file.listed):
             rows = slice(start, start := start + table.num_rows)
@@ -370,6 +389,7 @@ class DayWriter:
             file.part.write(some.rows)
             file.entries.append(some.entries)
             file.kinds.append(some.kinds)
+
         self.waiting = _WaitingRows()
 
     def _new_part(self, day: str) -> None:
@@ -388,10 +408,12 @@ def _mark(
         last_seen = pc.max_element_wise(
             last_seen, milliseconds(datetime.fromisoformat(complete_at))
         )
+
     missed = milliseconds(datetime.fromisoformat(missed_at))
     first_missed = pa.repeat(pa.scalar(missed, pa.int64()), len(table))
     for name, times in ((GONE_AFTER, last_seen), (GONE_BEFORE, first_missed)):
         column = table.schema.get_field_index(name)
         marked = pc.if_else(pa.array(gone), times.cast(TIME), table.column(name))
         table = table.set_column(column, table.schema.field(column), marked)
+
     return table

@@ -94,6 +94,7 @@ def erase_failures(
     store = open_store(path, filesystem)
     if manifest_bytes(store) is None:
         raise _no_snapshot(store)
+
     with begin(store, "failures", WriteOptions()) as transaction:
         before = transaction.previous
         if before is None:
@@ -114,6 +115,7 @@ def _erase(transaction: Transaction, before: Manifest, ids: list[str]) -> int:
     transaction.remove_checkpoint()
     if not count:
         return 0
+
     # the receipt of the last sync is replaced: the erased rows are no news of the service
     receipt = Receipt.from_dict(before.receipts[-1])
     note = f"erased by request: {count:,} of {len(index):,} rows"
@@ -132,6 +134,7 @@ def _erase(transaction: Transaction, before: Manifest, ids: list[str]) -> int:
         coverage=before.coverage,
     )
     writer.commit(milliseconds(transaction.options.clock()))
+
     return count
 
 

@@ -188,6 +188,7 @@ class ExportWriter:
                 got=f"a table of the schema {table.schema}",
                 expected=f"{self._schema}",
             )
+
         self._add(table)
 
     def add_later(self, table: pa.Table) -> None:
@@ -200,6 +201,7 @@ class ExportWriter:
         for table in self._waiting.tables:
             waiting.add(table)
         files = (*self._files, *waiting.save())
+
         return {"files": files, "later": self._later.save()}
 
     def commit(
@@ -219,6 +221,7 @@ class ExportWriter:
                 changed=changed,
                 duplicates=max(0, receipt.duplicates - changed),
             )
+
         receipt_dict = receipt.to_dict()
         parts = list(self._files)
         for number, part in rewritten.items():
@@ -226,6 +229,7 @@ class ExportWriter:
         self._transaction.commit(
             source=source, scope=scope, receipt=receipt_dict, parts=parts
         )
+
         return receipt
 
     def _resume(self, checkpoint: StoredCheckpoint) -> None:
@@ -235,8 +239,10 @@ class ExportWriter:
                 self._files.append(file)
                 self.rows += file.rows
                 continue
+
             for _, table in Spool(self._transaction, self._schema, (file,)).tables():
                 self._add(table)
+
         self._later.files = checkpoint.later
 
     def _add(self, table: pa.Table) -> None:
@@ -254,6 +260,7 @@ class ExportWriter:
         if stored is not None:
             self._files.append(stored)
             return
+
         part = self._transaction.new_part(self._schema)
         for table in chunk.tables:
             part.write(table)
@@ -274,6 +281,7 @@ class ExportWriter:
             if wanted.any():
                 changed += int(wanted.sum())
                 rewritten[number] = self._rewritten_file(file, latest, wanted)
+
         return rewritten, changed
 
     def _rewritten_file(self, file: PendingFile, latest: _Latest, wanted: Mask) -> Part:
@@ -285,12 +293,14 @@ class ExportWriter:
         )
         positions = np.cumsum(wanted) - 1  # of each wanted row in `later`
         part = self._transaction.new_part(self._schema)
+
         for table in self._tables(file):
             # rows of the table, or rows of `later` after them
             rows = np.arange(table.num_rows)
             for row, later_row in self._outdated(table, latest):
                 rows[row] = table.num_rows + positions[later_row]
             part.write(pa.concat_tables([table, later]).take(pa.array(rows)))
+
         return part
 
     def _latest(self) -> _Latest:
@@ -304,6 +314,7 @@ class ExportWriter:
                 (key, (start + row, content))
                 for row, (key, content) in enumerate(contents)
             )
+
         return latest
 
     def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
@@ -315,6 +326,7 @@ class ExportWriter:
         ]
         if not repeated:
             return
+
         rows = table.take(pa.array([row for row, _, _ in repeated], pa.int64()))
         for (row, later, content), before in zip(
             repeated, fingerprints(rows).tolist(), strict=True
@@ -334,8 +346,10 @@ def _stored_files(
     manifest = transaction.previous
     if manifest is None or manifest.is_older:
         return {}
+
     store = transaction.store
     damaged = {damage.listed for damage in damages(store, manifest)}
+
     stored = {}
     for listed in manifest.files:
         content = ""
@@ -344,6 +358,7 @@ def _stored_files(
         if content:
             fields = msgspec.structs.asdict(listed)
             stored[content] = PendingFile(name=listed.path, **fields)
+
     return stored
 
 
@@ -354,4 +369,5 @@ def _content_of(store: SnapshotStore, listed: ListedFile, schema: pa.Schema) -> 
         if metadata.schema.to_arrow_schema().equals(schema):
             facts = json.loads((metadata.metadata or {}).get(b"toolkit", b"{}"))
             return str(facts.get("content", ""))
+
     return ""

@@ -119,6 +119,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return the index of each data file by path; empty if one index has all rows."""
         if len(self.indexes) != len(self.files):
             return {}
+
         paths = (file.path for file in self.files)
         return dict(zip(paths, self.indexes, strict=True))
 
@@ -196,6 +197,7 @@ class StoredCheckpoint(
         files = (*self.identities, *self.files, *self.later)
         if self.seen is None:
             return files
+
         return (*files, self.seen)
 
     @property
@@ -209,15 +211,18 @@ class StoredCheckpoint(
         """Return why a load of `expected` (some of the attributes) cannot resume from it; "" if it can."""
         if self.schema_version != SCHEMA_VERSION:
             return "of another version of the toolkit"
+
         if any(
             getattr(self, name) != value for name, value in as_stored(expected).items()
         ):
             return "of another service or scope"
+
         age = now - datetime.fromisoformat(self.written_at)
         if age > MOST_AGE:
             return "older than a day"
         if age < timedelta():
             return "from the future"
+
         return ""
 
 
@@ -247,6 +252,7 @@ def stored_retention(receipts: Sequence[dict[str, Any]]) -> timedelta | None:
         retention = Receipt.from_dict(receipt).retention
         if retention is not None:
             return retention
+
     return None
 
 
@@ -256,6 +262,7 @@ def stored_pauses(receipts: Sequence[dict[str, Any]]) -> tuple[Pause, ...]:
         pauses = Receipt.from_dict(receipt).pauses
         if pauses:
             return pauses
+
     return ()
 
 
@@ -277,6 +284,7 @@ def write_manifest(store: SnapshotStore, manifest: Manifest) -> bytes:
     envelope = _Envelope(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))
     content = msgspec.json.encode(envelope) + b"\n"
     store.replace(MANIFEST, content)
+
     return content
 
 
@@ -285,6 +293,7 @@ def read_manifest(store: SnapshotStore) -> Manifest | None:
     content = manifest_bytes(store)
     if content is None:
         return None
+
     return decode_manifest(store, content)
 
 
@@ -304,8 +313,10 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
         raise _damaged(
             doing, f"{len(content):,} bytes that are not a manifest ({error})"
         ) from None
+
     if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
         raise _damaged(doing, "JSON that does not match the hash in the file")
+
     try:
         version = _VERSIONS.decode(envelope.manifest)
         if version.format > FORMAT or version.schema_version > SCHEMA_VERSION:
@@ -316,6 +327,7 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
                 f"{__version__} reads",
                 next_step="Upgrade: pip install --upgrade workflow-vector-toolkit (in a clone: git pull).",
             )
+
         manifest = _MANIFEST.decode(envelope.manifest)
         _check(manifest)
     except (
@@ -325,6 +337,7 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
         RecursionError,
     ) as error:
         raise _damaged(doing, f"an inconsistent manifest ({error})") from None
+
     return manifest
 
 
@@ -336,9 +349,11 @@ def _check(manifest: Manifest) -> None:
     if manifest.coverage is not None:
         for name, instant in manifest.coverage.instants:
             checked_instant(name, instant)
+
     for receipt in manifest.receipts:
         Receipt.from_dict(receipt)
     paths = Counter(file.path for file in manifest.listed)
+
     repeated = [path for path, count in paths.items() if count > 1]
     if repeated:
         raise InputError(
@@ -346,6 +361,7 @@ def _check(manifest: Manifest) -> None:
             got=f"{min(repeated)} twice",
             expected="unique names of files",
         )
+
     columns = manifest.scope.get("columns", [])
     if not isinstance(columns, list) or not all(
         isinstance(name, str) for name in columns
@@ -382,9 +398,11 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
         return None, ""
     except SnapshotDamagedError:
         return None, "damaged"
+
     digest, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
         return None, "damaged"
+
     try:
         if _VERSIONS.decode(body).version > CHECKPOINT_VERSION:
             return None, "of another version of the toolkit"
@@ -395,6 +413,7 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
         msgspec.convert(checkpoint.position, _Position)
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
         return None, "damaged"
+
     return checkpoint, ""
 
 

@@ -111,6 +111,7 @@ class RowComparison:
             for _, table in rows.spool.tables():
                 self._learn_oldest(table)
                 rows.remember(*self._compared(table))
+
         if checkpoint.seen:
             # One bit per stored row. The bits fit the index because a checkpoint
             # belongs to one generation of the snapshot.
@@ -118,6 +119,7 @@ class RowComparison:
                 read_checked(self._transaction.store, checkpoint.seen), dtype=np.uint8
             )
             self._seen = np.unpackbits(bits, count=len(self._index)).astype(bool)
+
         self.rows = sum(file.rows for file in checkpoint.identities)
 
     def is_stored(self, identities: bytes, digests: bytes) -> Mask:
@@ -126,6 +128,7 @@ class RowComparison:
         stored: Mask = positions >= 0
         before = self._index.entries[positions[stored]]
         stored[stored] = (before["wire"] == as_ids(digests)[stored]) & ~before["gone"]
+
         return stored
 
     def add(self, batch: Batch) -> None:
@@ -140,6 +143,7 @@ class RowComparison:
         )
         if (seen < 0).any() or self._seen[seen].any() or repeated(seen):
             raise self._repeated_error()
+
         different = ~known
         different[known] = self._differs(entries["content"][known], positions[known])
         if different.any():
@@ -161,6 +165,7 @@ class RowComparison:
             positions.tolist(),
             strict=True,
         )
+
         for row, (entry_id, content, position) in enumerate(rows):
             before = versions.get(entry_id)
             if before is None and position >= 0:
@@ -168,6 +173,7 @@ class RowComparison:
             if before != content:
                 different[row] = True
                 versions[entry_id] = content
+
         if different.any():
             self._keep(self._later, table, entries, positions, different)
 
@@ -210,6 +216,7 @@ class RowComparison:
         seen = self._transaction.pending_file(
             "bin", len(self._index), lambda file: file.write(bits)
         )
+
         return {
             "files": self._first.spool.save(),
             "later": self._later.spool.save(),
@@ -238,16 +245,19 @@ class RowComparison:
         entries, positions = self._first.entries.whole(), self._first.positions.whole()
         if repeated(entries["id"][:first]):
             raise self._repeated_error()
+
         chosen = np.ones(len(entries), bool)
         if len(entries) > first:
             chosen = _last_of_each(entries["id"])
         known = positions >= 0
         chosen[known] &= self._differs(entries["content"][known], positions[known])
+
         if changed := len(np.unique(entries["id"][first:])):
             duplicates = max(0, receipt.duplicates - changed)
             receipt = replace(
                 receipt, changed=receipt.changed + changed, duplicates=duplicates
             )
+
         replaced = np.zeros(len(self._index), dtype=bool)
         replaced[positions[chosen & known]] = True
         # An interrupted load has not listed everything, so nothing can be
@@ -264,6 +274,7 @@ class RowComparison:
             accounts,
             coverage,
         )
+
         return writer.commit(self._now)
 
     def _bound_accounts(
@@ -293,11 +304,13 @@ class RowComparison:
         retained = int((~stored["gone"]).sum())
         again = int((self._seen & ~stored["gone"]).sum())
         loaded = int(self._seen.sum()) + len(new)
+
         if self._missing is not None:
             # rows that a repair did not find are also stored entries
             lost = self._missing.entries
             retained += int((~lost["gone"]).sum())
             again += int(np.isin(new, lost["id"]).sum())
+
         return SeenEntries(loaded=loaded, retained=retained, again=again)
 
     def _covered(
@@ -309,14 +322,17 @@ class RowComparison:
         if before:
             coverage = before.coverage
         pauses = stored_pauses(before.receipts if before else ())
+
         if receipt.complete:
             sync = self._sync_times(receipt)
             coverage, gap = extended(coverage, sync, retention)
             pauses = with_pause(pauses, sync)
+
             if gap:
                 receipt = replace(
                     receipt, notes=(*receipt.notes, overdue_note(gap, sync.began))
                 )
+
         gaps: tuple[Gap, ...] = ()
         if coverage:
             gaps = coverage.gaps
@@ -351,17 +367,20 @@ class RowComparison:
         else:
             ids = as_ids(b"".join(batch.identities))
             wire = as_ids(b"".join(batch.digests))
+
         positions = self._index.find(ids)
         entries = new_entries(ids, failure_fingerprints(table), wire, self._now)
         known = positions >= 0
         entries["first_seen"][known] = self._index.entries["first_seen"][
             positions[known]
         ]
+
         if self._missing is not None:
             lost = self._missing.find(ids)
             entries["first_seen"][lost >= 0] = self._missing.entries["first_seen"][
                 lost[lost >= 0]
             ]
+
         return entries, positions
 
     def add_unread(self, checkpoint: StoredCheckpoint) -> None:
@@ -377,6 +396,7 @@ class RowComparison:
                     entries["id"], kept_ids
                 )
                 wanted[positions >= 0] &= ~self._seen[positions[positions >= 0]]
+
                 if wanted.any():
                     self._keep(self._first, table, entries, positions, wanted)
                     self._seen[positions[wanted & (positions >= 0)]] = True

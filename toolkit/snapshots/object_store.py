@@ -70,12 +70,15 @@ def open_store(
             next_step="Wrap a file system of fsspec: "
             "pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)).",
         )
+
     # A subtree of the local disk is still a local folder, which has a lock and durable names.
     while isinstance(filesystem, SubTreeFileSystem):
         text = f"{filesystem.base_path.rstrip('/')}/{_plain(text)}"
         filesystem = filesystem.base_fs
+
     if isinstance(filesystem, LocalFileSystem):
         return SnapshotStore(text, step=step)
+
     return ObjectSnapshotStore(text, filesystem, step=step)
 
 
@@ -83,6 +86,7 @@ def _path_text(path: object) -> str:
     """Return a path as a checked string."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
+
     text = checked_text("path", os.fspath(path), empty=False)
     if "\0" in text or len(text) > _LONGEST:
         raise wrong(
@@ -90,6 +94,7 @@ def _path_text(path: object) -> str:
             text,
             f"a path without null bytes, of at most {_LONGEST:,} characters",
         )
+
     return text
 
 
@@ -132,10 +137,12 @@ class ObjectSnapshotStore(SnapshotStore):
             with self.open_partial(name) as source:
                 while block := source.read(_BLOCK):
                     copy.write(block)
+
             copy.seek(0)
         except BaseException:
             copy.close()
             raise
+
         return copy
 
     def open_partial(self, name: str) -> BinaryIO:
@@ -154,6 +161,7 @@ class ObjectSnapshotStore(SnapshotStore):
             info = self.filesystem.get_file_info(self.address(name))
             if info.type == FileType.File and info.size == len(content):
                 return content
+
         raise SnapshotError(
             f"reading {name!r} of the snapshot {self}",
             got=f"an object that was replaced {_ATTEMPTS} times meanwhile",
@@ -169,6 +177,7 @@ class ObjectSnapshotStore(SnapshotStore):
             name = info.path.removeprefix(f"{self._root}/")
             if name in wanted:
                 states[name] = FileState(int(info.size), info.mtime_ns or 0)
+
         return states
 
     def copy(self, old: str, new: str) -> None:
@@ -200,6 +209,7 @@ class ObjectSnapshotStore(SnapshotStore):
         bucket = self._root.partition("/")[0]
         if self.filesystem.get_file_info(bucket).type == FileType.NotFound:
             return bucket
+
         return ""
 
     def _next_step_after(self, error: OSError) -> str:
@@ -209,6 +219,7 @@ class ObjectSnapshotStore(SnapshotStore):
         for cause, hint in _CAUSES.items():
             if cause in text:
                 return f"{hint} {next_step}"
+
         return next_step
 
     def draft_of(self, name: str) -> str:
@@ -259,6 +270,7 @@ class ObjectSnapshotStore(SnapshotStore):
             with suppress(OSError):
                 stream.close()
             raise
+
         stream.close()
 
     def _stream(self, name: str) -> Any:
@@ -295,6 +307,7 @@ def _from_address(address: str) -> tuple[FileSystem, str]:
     # In `scheme://user:password@host`, the last @ ends the password, which may contain other ones.
     user, at_sign, _ = rest.rpartition("@")
     has_password = bool(at_sign) and ":" in user
+
     # not `urlsplit`, which raises ValueError for brackets in the name of a bucket
     query = address.partition("?")[2]
     if has_password or any(is_secret_name(key) for key, _ in parse_qsl(query)):
@@ -305,6 +318,7 @@ def _from_address(address: str) -> tuple[FileSystem, str]:
             next_step="Set the secret in the environment, or pass "
             "filesystem=pyarrow.fs.S3FileSystem(secret_key=…).",
         )
+
     try:
         filesystem, path = FileSystem.from_uri(address)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -319,6 +333,7 @@ def _from_address(address: str) -> tuple[FileSystem, str]:
             got=str(error),
             next_step="Check that the store can be reached.",
         ) from error
+
     return filesystem, path
 
 
@@ -331,4 +346,5 @@ def _plain(path: str) -> str:
             got=repr(path),
             expected="bucket and prefix, such as 'bucket/failures'",
         )
+
     return plain

@@ -110,6 +110,7 @@ class Snapshot:
         """Return an attribute of the dataset, which this function returned under an earlier name."""
         if name.startswith("_") or not hasattr(ds.Dataset, name):
             raise AttributeError(f"'Snapshot' object has no attribute {name!r}")
+
         warnings.warn(
             f"snapshot.{name} is now snapshot.to_arrow().{name}",
             DeprecationWarning,
@@ -215,6 +216,7 @@ class Snapshot:
         connection.register(name, self.to_arrow())
         comment = self._facts().replace("'", "''")
         connection.execute(f"COMMENT ON VIEW {name} IS '{comment}'")
+
         return connection.table(name)
 
     def to_dask(self, *, since: Time | None = None, until: Time | None = None) -> Any:
@@ -247,8 +249,10 @@ class Snapshot:
         empty.attrs = json.loads(self._facts())
         if not units:
             return dask.from_pandas(empty, npartitions=1)
+
         check_versions()
         check_access(units[0].check, str(self.path))
+
         return dask.from_map(
             read_partition,
             units,
@@ -289,6 +293,7 @@ class Snapshot:
                 expected="a snapshot of failures",
                 next_step="Leave since and until out.",
             )
+
         first = last = None
         if since is not None:
             first = parse_time(since, name="since")
@@ -379,13 +384,16 @@ def open_snapshot(
             metadata, schema = _checked_metadata(store, listed, schema)
             address = store.address(listed.path)
             files.append(_OpenedFile(_path_of(store, address), address, metadata))
+
         found = store.filesystem
         if manifest.is_older and schema is not None:
             current = current_columns(schema.empty_table(), manifest.kind).schema
             if not {*schema} <= {*current}:
                 files = list(_rewritten(store, manifest, current))
                 found = LocalFileSystem()
+
             schema = current  # columns that a file does not have are read as null
+
         facts = {b"toolkit": _facts(manifest)}
         return Snapshot(
             path=str(store),
@@ -410,13 +418,16 @@ def facts_of_relation(relation: Any) -> dict[str, Any]:
     names = set(re.findall(r"\bsnapshot_[0-9a-f]{16}\b", relation.sql_query()))
     if len(names) != 1:
         return {}
+
     query = f"SELECT comment FROM duckdb_views() WHERE view_name = '{names.pop()}'"  # noqa: S608 - the name has only letters and digits
     rows = relation.query("relation_", query).fetchall()
     if not rows or rows[0][0] is None:
         return {}
+
     facts = json.loads(rows[0][0])
     if isinstance(facts, dict):
         return facts
+
     return {}
 
 
@@ -440,6 +451,7 @@ def _path_of(store: SnapshotStore, address: str) -> str:
     scheme = re.findall(r"\w+", store.filesystem.type_name.rpartition("+")[2])[0]
     if scheme in {"local", "file"}:
         return address
+
     return f"{_SCHEMES.get(scheme, scheme)}://{address}"
 
 
@@ -457,6 +469,7 @@ def _rewritten(
         ):
             for table in parquet.tables():
                 written.write_table(current_columns(table, manifest.kind))
+
         yield _OpenedFile(path, path, pq.read_metadata(path))
 
 
@@ -470,12 +483,14 @@ def _checked_metadata(
             raise damage_error(
                 store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes"
             )
+
         try:
             metadata = pq.read_metadata(file)
             check_metadata(metadata)
             schema = metadata.schema.to_arrow_schema().remove_metadata()
         except (*UNFIT, OSError) as error:
             raise damage_error(store, listed, str(error), "a Parquet file") from None
+
     if (
         first is None
         or metadata.num_rows != listed.rows
@@ -483,6 +498,7 @@ def _checked_metadata(
     ):
         # only then, because a snapshot of a year has hundreds of files
         check_data_file(store, listed, metadata.num_rows, schema, first)
+
     return metadata, first or schema
 
 

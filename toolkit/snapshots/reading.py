@@ -114,15 +114,18 @@ def read_snapshot(
         if manifest.is_older:
             memory_per_byte = _OLDER
         check_fits(manifest.rows)
+
         for listed in manifest.files:
             with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow.remove_metadata()
                 check_fits(size + parquet.decoded_bytes)
                 tables.append(schema.empty_table())
+
                 for table in parquet.tables():
                     size += table.nbytes * memory_per_byte
                     check_fits(size)
                     tables.append(table)
+
         table = pa.concat_tables(tables)
         if manifest.is_older:
             table = current_columns(table, manifest.kind)
@@ -132,6 +135,7 @@ def read_snapshot(
             table = table.drop_columns(
                 [name for name in table.column_names if name == SIGNATURE]
             )
+
         return to_frame(table, stored_receipt(manifest))
 
     return consistent(store, read)
@@ -265,6 +269,7 @@ def verify_snapshot(
         for listed in manifest.files:
             with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow
+
         gone = 0
         if manifest.kind == "failures":
             gone = read_index(store, manifest).entries["gone"].sum()
@@ -321,6 +326,7 @@ def consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
                     expected="the columns of a snapshot",
                     next_step=RESTORE,
                 ) from error
+
         raise SnapshotError(
             f"reading the snapshot {store}",
             got=f"{_ATTEMPTS} commits while it was read",
@@ -338,6 +344,7 @@ def _current(store: SnapshotStore) -> Manifest:
             expected="a bucket with a snapshot",
             next_step="Correct the name, or sync into an existing bucket first.",
         )
+
     if manifest is None or not manifest.generation:
         raise SnapshotError(
             f"opening the snapshot {store}",
@@ -345,6 +352,7 @@ def _current(store: SnapshotStore) -> Manifest:
             expected="a snapshot",
             next_step="Name the folder that sync_failures, export_vectors or write_snapshot wrote.",
         )
+
     return manifest
 
 
@@ -362,6 +370,7 @@ def _age_problem(
     )
     if max_age is None and not is_synced:
         return ""
+
     return freshness(receipt, now, max_age).problem
 
 
@@ -369,6 +378,7 @@ def stored_receipt(manifest: Manifest) -> Receipt | None:
     """Return the latest receipt, with the gaps and the times of syncs from the manifest."""
     if not manifest.receipts:
         return None
+
     gaps: tuple[Gap, ...] = ()
     if manifest.coverage:
         gaps = manifest.coverage.gaps
@@ -376,6 +386,7 @@ def stored_receipt(manifest: Manifest) -> Receipt | None:
     if manifest.kind != "frame":
         syncs = syncs_of(manifest)
     pauses = stored_pauses(manifest.receipts)
+
     return replace(
         Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, pauses=pauses, syncs=syncs
     )

@@ -110,6 +110,7 @@ class Repair:
             parts.append(f"the lost files are kept as {', '.join(self._kept_as)}")
         else:
             parts.append("nothing of the lost files is left to keep")
+
         return REPAIRED + "; ".join(parts)
 
     def _row_counts(self, ids: Ids) -> list[str]:
@@ -117,6 +118,7 @@ class Repair:
         files = sum(not damage.is_index for damage in self._lost)
         if not files:
             return []
+
         parts = [
             f"{files:,} of {len(self._before.files):,} data files were lost, with {self._lost_rows:,} rows",
             f"{self._recovered_rows:,} rows were recovered from what is left of them",
@@ -126,11 +128,13 @@ class Repair:
                 f"{self._lost_rows - self._recovered_rows:,} are lost unless the queue still had them"
             )
             return parts
+
         is_back = np.isin(self.missing.entries["id"], ids)
         parts.append(f"{int(is_back.sum()):,} were added again from the queue")
         parts.append(
             f"{int((~is_back).sum()):,} stayed lost{_times(self.missing.entries[~is_back])}"
         )
+
         return parts
 
     def rows_lost(self, ids: Ids) -> int:
@@ -151,6 +155,7 @@ class Repair:
         folder, slash, file_name = path.rpartition("/")
         kept_as = f"{folder}{slash}_{file_name.lstrip('_')}.lost"
         self._store.copy(path, kept_as)
+
         return kept_as
 
     def _recover_all(self) -> tuple[RowIndex, RowIndex]:
@@ -158,6 +163,7 @@ class Repair:
         stored = self._stored_entries()
         intact = self._intact_entries(stored)
         known_ids = concat_entries(intact.values())["id"]
+
         files: list[ListedFile] = []
         entries: list[Entries] = []
         missing: list[Entries] = []
@@ -166,6 +172,7 @@ class Repair:
                 files.append(listed)
                 entries.append(intact[listed.path])
                 continue
+
             search = _LostFile(
                 listed, stored.get(listed.path), known_ids, self._transaction
             )
@@ -175,7 +182,9 @@ class Repair:
                 entries.append(search.recovered)
                 self._recovered_rows += len(search.recovered)
                 known_ids = np.concatenate([known_ids, search.recovered["id"]])
+
             missing.append(search.missing())
+
         # without a stored index, the sync writes all entries
         self._transaction.previous = msgspec.structs.replace(
             self._before, files=tuple(files), index=None, indexes=()
@@ -189,10 +198,12 @@ class Repair:
         before = self._before
         if before.is_older or not before.index_files:
             return {}
+
         lost = [file for file in before.index_files if file.path in self._lost_paths]
         if not lost:
             entries = read_index(self._store, before).entries
             return {listed.path: entries[rows] for listed, rows in before.slices}
+
         return {
             path: read_entries(self._store, listed)
             for path, listed in before.index_of_each.items()
@@ -210,6 +221,7 @@ class Repair:
             else:
                 tables = data_files.stored_failures(self._store, self._before, listed)
                 intact[listed.path] = concat_entries(map(entries_of, tables))
+
         return intact
 
     def _search(self, search: _LostFile) -> None:
@@ -220,6 +232,7 @@ class Repair:
         if search.wanted is None:
             self._search_in([*own, *self._leftovers], search, exact=False)
             return
+
         self._search_in([*own, *others, *self._leftovers], search, exact=True)
         # rows that are not found as they were stored may be there in an earlier version
         self._search_in(self._leftovers, search, exact=False)
@@ -253,6 +266,7 @@ class Repair:
         rows = rows.replace_schema_metadata(None)
         if self._before.is_older and not rows.schema.equals(STORED_FAILURES):
             return data_files.current_columns(rows, "failures")
+
         return rows
 
     def _without_bytes_after_end(
@@ -269,6 +283,7 @@ class Repair:
                 and actual_size > listed_size
             ):
                 return pa.BufferReader(file.read(listed_size))
+
         return file
 
     def _fitting_checkpoint(self) -> StoredCheckpoint | None:
@@ -276,6 +291,7 @@ class Repair:
         checkpoint = self._transaction.checkpoint
         if checkpoint is None:
             return None
+
         expected = {
             "kind": "failures",
             "source": self._before.source,
@@ -285,10 +301,12 @@ class Repair:
         written_at = datetime.fromisoformat(checkpoint.written_at)
         if checkpoint.mismatch_reason(expected=expected, now=written_at):
             return None
+
         checkpoint = self._transaction.located(checkpoint)
         files = (*checkpoint.files, *checkpoint.later)
         if any(data_files.problem_of(self._store, file) for file in files):
             return None
+
         return checkpoint
 
 
@@ -319,12 +337,15 @@ class _LostFile:
         is_accepted = first_of_each(entries["id"])
         is_accepted &= ~np.isin(entries["id"], self._known_ids)
         is_accepted &= ~np.isin(entries["id"], self.recovered["id"])
+
         if self.wanted is None:
             is_accepted &= self._is_of_day(entries)
         else:
             is_accepted &= _is_stored(entries, self.wanted, exact=exact)
+
         if not is_accepted.any():
             return
+
         if self.part is None:
             self.part = self._transaction.new_part(STORED_FAILURES, day=self.listed.day)
         self.part.write(rows.filter(pa.array(is_accepted)))
@@ -334,6 +355,7 @@ class _LostFile:
         """Return the wanted entries that were not recovered."""
         if self.wanted is None:
             return np.zeros(0, dtype=ENTRY)
+
         entries = self.wanted.entries
         return entries[~np.isin(entries["id"], self.recovered["id"])]
 
@@ -350,6 +372,7 @@ def _is_stored(entries: Entries, wanted: RowIndex, *, exact: bool) -> Mask:
     if exact:
         is_stored &= wanted.entries["content"][positions] == entries["content"]
         entries["wire"] = wanted.entries["wire"][positions]
+
     return is_stored
 
 
@@ -360,6 +383,7 @@ def _times(entries: Entries) -> str:
     """
     if not len(entries):
         return ""
+
     first = from_milliseconds(int(entries["first_seen"].min())).isoformat(
         timespec="seconds"
     )
@@ -368,4 +392,5 @@ def _times(entries: Entries) -> str:
     )
     if first == last:
         return f" (first seen {first})"
+
     return f" (first seen {first} to {last})"

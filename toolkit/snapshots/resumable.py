@@ -80,6 +80,7 @@ class Spool:
                 [],
                 0,
             )
+
         return self.files
 
     def _write(self, file: HashingFile) -> None:
@@ -102,6 +103,7 @@ class Spool:
             for batch in self._record_batches(listed):
                 yield start, pa.Table.from_batches([batch])
                 start += len(batch)
+
         for table in self._waiting:
             yield start, table
             start += table.num_rows
@@ -118,6 +120,7 @@ class Spool:
                             "other columns or types",
                             "the columns of the load",
                         )
+
                     yield from stream
             except (pa.ArrowException, OSError) as error:
                 raise damage_error(
@@ -164,6 +167,7 @@ class ResumableLoad:
         self._waiting_bytes = 0
         self.checkpoint = self._fitting() if checkpoints else None
         self.began = self._options.clock()
+
         self._identities: tuple[PendingFile, ...] = ()
         self._resume: Checkpoint | None = None
         if self.checkpoint:
@@ -187,6 +191,7 @@ class ResumableLoad:
                     for batch in batches:
                         with delayed:
                             self._add(sink, batch)
+
                 with delayed:
                     self._flush(sink)
                     if self._due or self.checkpoint:
@@ -197,12 +202,15 @@ class ResumableLoad:
                     with delayed, suppress(SnapshotError, OSError):
                         self._flush(sink)
                         self._save(sink)
+
                 raise
+
         receipt = self._load.receipt
         # the commit needs the memory, and nothing asks for them again
         self._load.state.rows = Identities()
         if self._note:
             return replace(receipt, notes=(*receipt.notes, self._note))
+
         return receipt
 
     @property
@@ -227,6 +235,7 @@ class ResumableLoad:
                 sink.add_later(batch.later_versions)
             self._added += len(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
+
         self._busy = False
 
     def _save(self, sink: RowSink) -> None:
@@ -240,6 +249,7 @@ class ResumableLoad:
         )
         if not same or not sink.rows or not self._checkpoints:
             return
+
         self._busy = True
         # Only the ids since the last checkpoint are written, so that a load of hours
         # does not write all ids every 30 seconds.
@@ -251,6 +261,7 @@ class ResumableLoad:
                 "bin", len(new) // WIDTH, lambda file: file.write(new)
             )
             self._identities += (written,)
+
         self.checkpoint = StoredCheckpoint(
             version=CHECKPOINT_VERSION,
             schema_version=SCHEMA_VERSION,
@@ -285,11 +296,13 @@ class ResumableLoad:
         problem = self._transaction.checkpoint_problem
         if checkpoint is None and not problem:
             return None
+
         if checkpoint is not None:
             located = self._transaction.located(checkpoint)
             problem = self._mismatch(checkpoint, located)
             if not problem:
                 return located
+
         self._transaction.remove_checkpoint()
         self._note = f"a checkpoint was not resumed: it is {problem}"
         return None
@@ -305,6 +318,7 @@ class ResumableLoad:
             return "damaged"
         if self._is_of_other_account(located):
             return "of another token, and none of the entries in it are in the queue"
+
         return ""
 
     def _is_of_other_account(self, checkpoint: StoredCheckpoint) -> bool:
@@ -312,16 +326,19 @@ class ResumableLoad:
         account = self._load.plan.account
         if account is None or not may_be_other(checkpoint.account, account):
             return False
+
         for file in reversed(checkpoint.files):
             dlq_ids: list[str] = []
             for _, table in Spool(
                 self._transaction, self._load.plan.schema, (file,)
             ).tables():
                 dlq_ids += table["dlq_id"].to_pylist()
+
             # The service does not know a masked id, so only other ids can be requested.
             unmasked = [dlq_id for dlq_id in dlq_ids if not MASK.search(dlq_id)]
             if unmasked:
                 return not any_is_there(account, reversed(unmasked[-_REQUESTED:]))
+
         return True
 
 
@@ -339,6 +356,7 @@ def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
     before = {
         number: signal.signal(number, handler) for number, handler in handlers.items()
     }

@@ -114,13 +114,16 @@ def read_partition(
         names = [*columns]
         if (first or last) and FAILED_AT not in names:
             names.append(FAILED_AT)
+
     table = unit.read(names)
     if first is not None:
         times = table[FAILED_AT]
         table = table.filter(pc.greater_equal(times, pa.scalar(first, times.type)))
+
     if last is not None:
         times = table[FAILED_AT]
         table = table.filter(pc.less_equal(times, pa.scalar(last, times.type)))
+
     if columns is not None:
         table = table.select([*columns])
     return plain_frame(table)
@@ -139,9 +142,11 @@ def times_of(
     """Return the first and last time of failure in a row group, by the statistics."""
     if column is None:
         return None, None
+
     statistics = group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
         return None, None
+
     return statistics.min, statistics.max
 
 
@@ -153,6 +158,7 @@ def bounds_of(metadata: pq.FileMetaData) -> pc.Expression | None:
     names = metadata.schema.to_arrow_schema().names
     if FAILED_AT not in names:
         return None
+
     column = names.index(FAILED_AT)
     spans = []
     for number in range(metadata.num_row_groups):
@@ -163,8 +169,10 @@ def bounds_of(metadata: pq.FileMetaData) -> pc.Expression | None:
         if group.column(column).statistics.null_count != 0:
             return None
         spans.append((earliest, latest))
+
     if not spans:
         return None
+
     first, last = (
         pa.scalar(time, TIME)
         for time in (min(span[0] for span in spans), max(span[1] for span in spans))

@@ -102,9 +102,11 @@ class RowIndex:
         is_new = (wire != b"") & (wire != self.entries["wire"][positions])
         if not is_new.any():
             return
+
         if self._has_learned is None:
             self.entries = self.entries.copy()  # the array that was read is read-only
             self._has_learned = np.zeros(len(self), dtype=bool)
+
         self.entries["wire"][positions[is_new]] = wire[is_new]
         self._has_learned[positions[is_new]] = True
 
@@ -117,6 +119,7 @@ class RowIndex:
         rows = np.full(len(ids), -1, dtype=np.int64)
         if not len(self):
             return rows
+
         begins = np.searchsorted(self._sorted, _beginnings(ids))
         for further in range(self._runs):
             # more than one if ids have the same beginning
@@ -124,6 +127,7 @@ class RowIndex:
             positions = self._order[np.minimum(begins + further, len(self) - 1)]
             here = self.entries["id"][positions] == ids
             rows[here] = positions[here]
+
         return rows
 
 
@@ -190,6 +194,7 @@ def new_entries(ids: Ids, content: Ids, wire: Ids, first_seen: Any) -> Entries:
     entries["content"] = content
     entries["wire"] = wire
     entries["first_seen"] = first_seen
+
     return entries
 
 
@@ -202,6 +207,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
         return RowIndex(np.zeros(0, dtype=ENTRY))
     if manifest.schema_version < INDEX_VERSION:
         return _index_of_rows(store, manifest)
+
     _check_sizes(store, manifest)
     files = manifest.index_files
     check_memory(
@@ -216,9 +222,11 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
     for listed in files:
         rows = slice(start, start := start + listed.rows)
         entries[rows] = read_entries(store, listed)
+
     index = RowIndex(entries)
     if index.repeats:
         raise damage_error(store, files[0], "an id twice", "unique ids")
+
     return index
 
 
@@ -233,6 +241,7 @@ def read_entries(store: SnapshotStore, listed: ListedFile) -> Entries:
             "times outside of the years 1970 to 9999",
             "the times that were written",
         )
+
     return entries
 
 
@@ -241,12 +250,14 @@ def _check_sizes(store: SnapshotStore, manifest: Manifest) -> None:
     files = manifest.index_files
     if not files:
         raise _wrong_size(store, "no index")
+
     wanted = [manifest.rows]
     if len(files) > 1:
         wanted = [file.rows for file in manifest.files]
     if [listed.rows for listed in files] != wanted:
         rows = sum(listed.rows for listed in files)
         raise _wrong_size(store, f"{rows:,} entries for {manifest.rows:,} rows")
+
     for listed in files:
         if listed.bytes != listed.rows * ENTRY.itemsize:
             got = f"{listed.bytes:,} bytes for {listed.rows:,} rows"
@@ -258,11 +269,13 @@ def _index_of_rows(store: SnapshotStore, manifest: Manifest) -> RowIndex:
     for listed in manifest.index_files:
         with open_checked(store, listed):
             pass
+
     entries = []
     for listed in manifest.files:
         entries += [
             entries_of(rows) for rows in stored_failures(store, manifest, listed)
         ]
+
     return RowIndex(concat_entries(entries))
 
 
@@ -283,6 +296,7 @@ def entries_of(rows: pa.Table) -> Entries:
         ids, failure_fingerprints(rows), np.zeros_like(ids), first_seen
     )
     entries["gone"] = rows[GONE_BEFORE].is_valid().to_numpy()
+
     return entries
 
 
@@ -291,6 +305,7 @@ def concat_entries(several: Iterable[Entries]) -> Entries:
     filled = [entries for entries in several if len(entries)]
     if len(filled) == 1:
         return filled[0]
+
     return np.concatenate([np.zeros(0, dtype=ENTRY), *filled])
 
 
@@ -316,6 +331,7 @@ def fingerprints(table: pa.Table) -> Ids:
     for batch in table.combine_chunks().to_batches():
         if len(batch):
             digests += _digests(batch)
+
     # the first half of each digest
     halves = np.frombuffer(b"".join(digests), dtype=f"S{WIDTH}")
     return np.ascontiguousarray(halves[:: sha256().digest_size // WIDTH])
@@ -334,6 +350,7 @@ def _digests(batch: pa.RecordBatch) -> list[bytes]:
     ]
     rows = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     data = memoryview(rows.buffers()[2])
+
     return [
         sha256(data[start:end]).digest()
         for start, end in pairwise(_offsets(rows, np.int64).tolist())
@@ -351,10 +368,12 @@ def _encoded(array: pa.Array) -> _Encoded:
         return _lists(present, array)
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return _strings(present, array)
+
     if pa.types.is_timestamp(kind):
         array = array.cast(pa.int64())
     elif pa.types.is_boolean(kind):
         array = array.cast(pa.uint8())
+
     if array.null_count:
         array = pc.fill_null(array, 0)
     return _Encoded(np.hstack([present, _bytes(np.asarray(array))]), [])
@@ -366,6 +385,7 @@ def _strings(present: npt.NDArray[np.uint8], array: pa.Array) -> _Encoded:
         array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
     offsets = _offsets(array, np.int32)
     data = array.buffers()[2] or pa.py_buffer(b"")
+
     return _Encoded(
         np.hstack([present, _bytes(np.diff(offsets))]),
         [(offsets.astype(np.int64), data)],
@@ -381,6 +401,7 @@ def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
         # removes items of rows that are null
         array = array.take(pa.array(np.arange(len(array))))
         offsets = np.asarray(array.offsets, dtype=np.int64)
+
     items = _encoded(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets -= offsets[0]
     # The items of a row follow each other in the buffer, so the bytes of a
@@ -388,6 +409,7 @@ def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
     texts = [
         (begins[offsets], data) for begins, data in (_flat(items.fixed), *items.texts)
     ]
+
     return _Encoded(np.hstack([present, _bytes(np.diff(offsets))]), texts)
 
 
@@ -413,6 +435,7 @@ def _offsets(array: pa.Array, kind: type[np.signedinteger[Any]]) -> npt.NDArray[
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(1, dtype=kind)
+
     return np.frombuffer(buffer, dtype=kind)[
         array.offset : array.offset + len(array) + 1
     ]

@@ -84,6 +84,7 @@ class HashingFile:
         view = memoryview(data).cast("B")
         if self._discarding:
             return len(view)
+
         self._step("write")
         self._hash.update(view)
         self.bytes += len(view)
@@ -128,6 +129,7 @@ def digest(file: BinaryIO) -> tuple[str, int]:
     while block := file.read(_BLOCK):
         checksum.update(block)
         size += len(block)
+
     file.seek(0)
     return checksum.hexdigest(), size
 
@@ -152,6 +154,7 @@ class _Place(NamedTuple):
             return os.open(self.path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
         if self.path.is_symlink():
             raise OSError(errno.ELOOP, "a link", self.path.name)
+
         return os.open(self.path, flags, 0o600)
 
 
@@ -218,6 +221,7 @@ class SnapshotStore:
             "from a backup.",
         )
         file.seek(0)
+
         return file.read()
 
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
@@ -236,7 +240,9 @@ class SnapshotStore:
                         0, 0, "inside something that is not a folder"
                     )
                     continue
+
                 states[name] = _state_of(status)
+
         return states
 
     def copy(self, old: str, new: str) -> None:
@@ -261,6 +267,7 @@ class SnapshotStore:
             while block := source.read(_BLOCK):
                 target.write(block)
             target.sync()
+
         self.rename(draft, new)
 
     @contextmanager
@@ -270,6 +277,7 @@ class SnapshotStore:
         with self._place(name, make=True) as inside:
             # O_EXCL raises an error if the name exists, also if it is a link that leads nowhere.
             descriptor = inside.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
         hashing = HashingFile(FileIO(descriptor, "wb"), self._step)
         try:
             yield hashing
@@ -306,6 +314,7 @@ class SnapshotStore:
         for name in names:
             parts = name.split("/")[:-1]
             folders |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+
         for folder in sorted(folders, reverse=True):
             self._step("fsync folder")
             # POSIX keeps names in folders, so flushing a file does not make the name of it
@@ -320,6 +329,7 @@ class SnapshotStore:
         with self.new_file(draft) as file:
             file.write(content)
             file.sync()
+
         self.rename(draft, name)
         self.sync(name)
 
@@ -337,6 +347,7 @@ class SnapshotStore:
             acquired = hold(file)
             content = file.read(_LONGEST_LOCK)
             process = content.decode("ascii", "replace").strip()
+
             if not acquired:
                 owner = "another process"
                 if process.isdigit():
@@ -347,6 +358,7 @@ class SnapshotStore:
                     expected="one writer",
                     next_step="Wait until it is done, then call again.",
                 )
+
             # a hard link to another file, or a file with other content, is locked and not written
             is_lock_file = len(content) < _LONGEST_LOCK and (
                 process.isdigit() or not content
@@ -356,6 +368,7 @@ class SnapshotStore:
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())
                 file.flush()
+
             yield
 
     def _descriptor(self, name: str, flags: int) -> int:
@@ -368,9 +381,11 @@ class SnapshotStore:
                 if error.errno == errno.ELOOP:
                     raise self._not_a_file(name, "a link") from None
                 raise
+
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise self._not_a_file(name, "something that is not a regular file")
+
         return descriptor
 
     @contextmanager
@@ -380,6 +395,7 @@ class SnapshotStore:
         if not _HANDLES:
             yield _Place(self._checked_folder(folders, make=make) / last, None)
             return
+
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for depth, part in enumerate(folders, 1):
@@ -388,6 +404,7 @@ class SnapshotStore:
                 )
                 os.close(handle)
                 handle = inner
+
             yield _Place(Path(last), handle)
         finally:
             os.close(handle)
@@ -403,6 +420,7 @@ class SnapshotStore:
                 raise self._not_a_file(
                     "/".join(folders[:depth]), "a link or a file", "a folder"
                 )
+
         return path
 
     def _open_folder(self, parent: int, part: str, name: str, *, make: bool) -> int:
@@ -410,6 +428,7 @@ class SnapshotStore:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o700, dir_fd=parent)
+
         try:
             return os.open(
                 part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent
@@ -462,6 +481,7 @@ def _local_folder(text: object) -> Path:
         raise InputError(
             "opening a snapshot", got=repr(text), expected="the path of a local folder"
         )
+
     if os.path.isfile(text):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         raise SnapshotError(
             "opening a snapshot",
@@ -469,6 +489,7 @@ def _local_folder(text: object) -> Path:
             expected="the folder of a snapshot",
             next_step="pandas.read_parquet reads a single file.",
         )
+
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:  # for example "~nobody", or "~" if the user has no home folder
@@ -486,6 +507,7 @@ def _state_of(status: os.stat_result) -> FileState:
     changed_at = max(status.st_mtime_ns, status.st_ctime_ns)
     if stat.S_ISREG(status.st_mode):
         return FileState(status.st_size, changed_at)
+
     problem = "no regular file"
     if stat.S_ISLNK(status.st_mode):
         problem = "a link"

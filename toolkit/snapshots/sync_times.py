@@ -53,4 +53,5 @@ def _usual_interval(starts: Sequence[datetime]) -> timedelta | None:
     ]
     if not seconds:
         return None
+
     return timedelta(seconds=median(seconds))

@@ -120,6 +120,7 @@ class Changes:
         counted = "; ".join((counted, *repaired, *self.receipt.overdue))
         if self.receipt.complete:
             return counted
+
         return f"{counted} (the load is not complete, so nothing was marked gone)"
 
     def __repr__(self) -> str:
@@ -153,8 +154,10 @@ class Changes:
                 expected="the files this sync wrote",
                 next_step="Read .added, .changed and .gone before the next sync, or read the snapshot.",
             ) from None
+
         if rows.positions is None:
             return table
+
         return table.take(pa.array(rows.positions))
 
 
@@ -269,6 +272,7 @@ def sync_failures(
     if filter is not None:
         expected = "a FailureFilter, for example FailureFilter(label='billing')"
         arguments.instance("filter", filter, FailureFilter, expected)
+
     load = open_failures(
         service,
         filter,
@@ -293,6 +297,7 @@ def sync_failures(
     if filter is not None and not changes.rows:
         # rows of an earlier sync show that the filter is right
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
+
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
     return changes
@@ -321,6 +326,7 @@ def sync_load(
             return _repaired(
                 load, transaction, Repair(transaction, before, lost), binding
             )
+
         transaction.remove_leftovers()
         resumable = ResumableLoad(transaction, load, checkpoints=True)
         comparison = RowComparison(
@@ -350,6 +356,7 @@ def _repaired(
         comparison.add_unread(repair.checkpoint)
     receipt = replace(receipt, notes=(*receipt.notes, repair.note(comparison.ids)))
     rows_lost = repair.rows_lost(comparison.ids)
+
     return Changes(
         store=transaction.store, lost=rows_lost, **comparison.commit(receipt, binding)
     )

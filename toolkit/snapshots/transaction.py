@@ -131,6 +131,7 @@ class Transaction:
             # with it, data files of an interrupted first write differ from a snapshot with a lost manifest
             manifest = self._manifest(generation=0, source="", scope={})
             return manifest, write_manifest(self.store, manifest)
+
         manifest = decode_manifest(self.store, stored)
         if manifest.generation and manifest.kind != self.kind:
             raise SnapshotBindingError(
@@ -139,6 +140,7 @@ class Transaction:
                 expected=f"rows of its kind {manifest.kind!r}",
                 next_step="Use another folder: the history in this one would be lost.",
             )
+
         return manifest, stored
 
     def _manifest(self, **facts: Any) -> Manifest:
@@ -178,6 +180,7 @@ class Transaction:
         )
         self._drafts.append(part.draft)
         self._parts.append(part)
+
         return part
 
     def publish(self, part: Part) -> ListedFile:
@@ -187,6 +190,7 @@ class Transaction:
             self.store.rename(finished.path, finished.name)
             self.store.sync(finished.name)
             self._drafts.append(finished.name)
+
         return finished.as_listed
 
     def pending_file(
@@ -216,6 +220,7 @@ class Transaction:
             files.append(
                 msgspec.structs.replace(file, path=file.name) if was_renamed else file
             )
+
         return msgspec.structs.replace(checkpoint, files=tuple(files))
 
     def remove_checkpoint(self) -> None:
@@ -234,6 +239,7 @@ class Transaction:
             or self.previous.learned.rules_version != RULES_VERSION
         ):
             return Learned()
+
         return self.previous.learned
 
     def bind(
@@ -247,6 +253,7 @@ class Transaction:
         before = self.previous
         if before is None:
             return
+
         stored, requested = current_scope(before), as_stored(scope)
         if may_widen and isinstance(stored.get("namespaces"), list):
             stored = stored | {"namespaces": requested["namespaces"]}
@@ -281,12 +288,15 @@ class Transaction:
         files = (*kept, *(part.as_listed for part in parts))
         renamed = [(part.path, part.name) for part in parts]
         indexes = [*kept_indexes]
+
         for part in self._joined_if_small(index):
             listed = part.stored
             if listed is None:
                 draft, listed = self._index(part.entries)
                 renamed.append((draft, listed.path))
+
             indexes.append(listed)
+
         manifest = self._manifest(
             generation=self.generation + 1,
             source=source,
@@ -307,21 +317,25 @@ class Transaction:
         # 5. Files that the new manifest does not list are removed.
         if manifest_bytes(self.store) != self._stored_manifest:
             raise _conflict(self.store)
+
         if kept and self.previous:
             remaining = msgspec.structs.replace(
                 self.previous, files=kept, index=None, indexes=()
             )
             raise_for_damage(self.store, remaining, damages(self.store, remaining))
+
         # If the commit stops after this, nobody knows whether the manifest was replaced. So `close` removes
         # nothing; the next writer does, by the manifest that it finds.
         self._naming = True
         for draft, name in renamed:
             if draft != name:
                 self.store.rename(draft, name)
+
         self.store.sync(*(name for _, name in renamed))
         content = write_manifest(self.store, manifest)
         self._raise_for_other_writer(manifest, content)
         _clear(self.store, manifest)
+
         return manifest
 
     def _receipts_with(
@@ -333,6 +347,7 @@ class Transaction:
             receipts = self.previous.receipts
         if not receipt:
             return receipts
+
         return with_receipt(receipts, receipt)
 
     def _raise_for_other_writer(self, manifest: Manifest, content: bytes) -> None:
@@ -342,6 +357,7 @@ class Transaction:
         """
         if self.store.exclusive:
             return
+
         was_replaced = manifest_bytes(self.store) != content
         if was_replaced or not _listed(manifest) <= set(self.store.names()):
             raise _conflict(self.store)
@@ -352,6 +368,7 @@ class Transaction:
             part.close()
         if self._naming:
             return
+
         # if a draft cannot be removed now, the next writer removes it
         with suppress(OSError):
             for draft in self._drafts:
@@ -370,12 +387,14 @@ class Transaction:
         rows = sum(len(part.entries) for part in index)
         if not index or rows > self.options.index_rows:
             return index
+
         return [IndexPart(np.concatenate([part.entries for part in index]))]
 
     def _index(self, entries: npt.NDArray[np.void]) -> tuple[str, ListedFile]:
         name = self._name("_index", "bin")
         draft = self.store.draft_of(name)
         file = self._new_file(draft, lambda file: file.write(entries.tobytes()))
+
         return draft, ListedFile(
             path=name, rows=len(entries), bytes=file.bytes, sha256=file.sha256
         )
@@ -388,6 +407,7 @@ class Transaction:
             write(file)
             file.sync()
             check_written(self.store, path, sha256=file.sha256)
+
         return file
 
 
@@ -416,6 +436,7 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
         pending = checkpoint.names
     listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, WATCHED, *pending}
     listed |= {*_listed(manifest)}
+
     return tuple(sorted(name for name in store.names() if name not in listed))
 
 
@@ -467,6 +488,7 @@ def _refuse_others(store: SnapshotStore) -> None:
             expected="data files with their manifest, or an empty folder",
             next_step="Restore the manifest, or use another folder; nothing was removed.",
         )
+
     if names:
         raise SnapshotError(
             f"writing the snapshot {store}",
@@ -505,6 +527,7 @@ def damages(
     # The manifest is written last. If a file changed later, somebody changed it or copied it here. It is
     # hashed once: the next commit writes a newer manifest.
     committed = states[MANIFEST].changed_at if MANIFEST in states else -1
+
     damages = []
     for file in manifest.listed:
         state = states.get(file.path)
@@ -519,6 +542,7 @@ def damages(
             problem = problem_of(store, file)
             if problem:
                 damages.append(Damage(file, problem, present=True))
+
     return tuple(damages)
 
 
@@ -528,17 +552,20 @@ def raise_for_damage(
     """Raise SnapshotDamagedError if files are lost. It names the files, the number of rows and the days."""
     if not lost:
         return
+
     named = "; ".join(str(damage) for damage in lost[:_NAMED])
     if len(lost) > _NAMED:
         named += f"; and {len(lost) - _NAMED:,} more"
     data_files = [damage.listed for damage in lost if not damage.is_index]
     got = f"the index lost: {named}"
+
     if data_files:
         rows = sum(file.rows for file in data_files)
         got = (
             f"{len(data_files):,} of {len(manifest.files):,} data files lost, with {rows:,} of "
             f"{manifest.rows:,} rows{_days_text(data_files)}: {named}"
         )
+
     raise SnapshotDamagedError(
         f"syncing the snapshot {store}",
         got=got,
@@ -556,4 +583,5 @@ def _days_text(files: list[ListedFile]) -> str:
         return ""
     if days[0] == days[-1]:
         return f" first seen {days[0]}"
+
     return f" first seen {days[0]} to {days[-1]}"

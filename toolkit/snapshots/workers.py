@@ -27,6 +27,7 @@ def check_versions() -> None:
     client = _client()
     if client is None:
         return
+
     # A function of Python's own library, because a worker without the toolkit cannot load ours.
     found = client.run(pydoc.locate, "toolkit.version.__version__", on_error="return")
     wrong = {
@@ -51,6 +52,7 @@ def check_access(read: Callable[[], object], what: str) -> None:
     client = _client()
     if client is None:
         return
+
     found = client.run(read, on_error="return")
     wrong = {
         worker: f"{type(error).__name__}: {error}"[:_LONGEST]
@@ -72,6 +74,7 @@ def _client() -> Any:
     distributed: Any = sys.modules.get("distributed")
     if distributed is None:
         return None
+
     try:
         return distributed.get_client()
     except ValueError:  # no client was made

@@ -104,12 +104,14 @@ def write_snapshot(
     else:
         # the columns are known before the rows are read
         frame = parts_of_frame.empty
+
     receipt = None
     if isinstance(frame.attrs.get("receipt"), Mapping):
         receipt = Receipt.from_dict(frame.attrs["receipt"])
     if schema is None:
         frame = _with_json(_without_error(frame))
         schema = _schema_of(frame)
+
     schema = schema.remove_metadata()
     if extension := extension_column(schema):
         raise InputError(
@@ -117,13 +119,16 @@ def write_snapshot(
             got=f"the extension type of {extension!r}",
             expected="plain Arrow types",
         )
+
     tables: Iterable[pa.Table] = [to_table(frame, schema)]
     if parts_of_frame is not None:
         rows = parts_of_frame.map(partial(_table_of_part, schema), schema.names)
         tables = chain(tables, rows)
+
     source = ""
     if receipt:
         source = receipt.source
+
     # frames of different columns may come from one load: explode_headers makes one
     scope = {"columns": schema.names, "load": receipt.scope if receipt else None}
     with begin(open_store(path, filesystem), "frame", WriteOptions()) as transaction:
@@ -133,6 +138,7 @@ def write_snapshot(
         # for analyses of the snapshot; `read_snapshot` omits it
         is_signed = SIGNATURE not in schema.names and can_be_signed(schema)
         reader = BodyReader(Redactor())
+
         part: Part | None = None
         parts = []
         for unsigned in tables:
@@ -142,10 +148,12 @@ def write_snapshot(
             if part is not None and part.bytes >= transaction.options.part_bytes:
                 parts.append(part.finish())
                 part = None
+
             if part is None:
                 part = transaction.new_part(table.schema)
             for start in range(0, table.num_rows, _ROWS):
                 part.write(table.slice(start, _ROWS))
+
         receipt_dict = None
         if receipt:
             receipt_dict = receipt.to_dict()
@@ -174,6 +182,7 @@ def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
     has_all_columns = {schemas.ERROR, *schemas.FAILURES.names}.issubset(names)
     if has_all_columns and names[names.index(schemas.ERROR) - 1] == "response_status":
         return frame.drop(columns=schemas.ERROR)
+
     return frame
 
 
@@ -182,6 +191,7 @@ def _with_json(frame: pd.DataFrame) -> pd.DataFrame:
     kinds = (JsonDict, JsonTuple)
     if not frame.columns.is_unique:
         return frame
+
     columns = {}
     for name, dtype in frame.dtypes.items():
         if not isinstance(name, str) or not pd.api.types.is_object_dtype(dtype):
@@ -191,6 +201,7 @@ def _with_json(frame: pd.DataFrame) -> pd.DataFrame:
                 str(value) if isinstance(value, kinds) else value
                 for value in frame[name]
             ]
+
     return frame.assign(**columns)
 
 
@@ -206,6 +217,7 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
     for table in (*TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
         if names == table.names and schema.types == table.types:
             return table
+
     return schema
 
 
@@ -216,6 +228,7 @@ def _check_names(frame: pd.DataFrame) -> None:
         name for name in names if not isinstance(name, str) or not is_clean(name)
     ]
     repeated = sorted({name for name in names if names.count(name) > 1} - set(invalid))
+
     if invalid:
         problem = f"names that are not text, such as {invalid[0]!r}"
     elif repeated:
@@ -224,6 +237,7 @@ def _check_names(frame: pd.DataFrame) -> None:
         problem = "a frame without columns"
     else:
         return
+
     raise InputError(
         _DOING,
         got=problem,
@@ -244,13 +258,16 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
     if pd.api.types.is_object_dtype(kind):
         _check_strings(column)
         return pa.string()
+
     try:
         inferred = pa.Array.from_pandas(column.iloc[:0]).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         inferred = pa.null()
+
     is_plain = not (pa.types.is_nested(inferred) or pa.types.is_null(inferred))
     if not is_plain or isinstance(inferred, pa.BaseExtensionType):
         raise _unwritable(column, f"values of the type {kind}")
+
     return inferred
 
 
@@ -261,10 +278,12 @@ def _check_strings(column: pd.Series[Any]) -> None:
     ]
     if not others:
         return
+
     next_step = _CONVERT
     if all(map(is_vector, others)):
         name = VectorDtype("float32", len(others[0])).name
         next_step = f"Vectors have a type: frame[{column.name!r}].astype({name!r})."
+
     kinds = ", ".join(sorted({type(value).__name__ for value in others}))
     raise _unwritable(column, f"objects of the type {kinds}", next_step)
 

@@ -65,6 +65,7 @@ def arrow_table(value: Any) -> pa.Table | None:
     is_stream = hasattr(value, "__arrow_c_stream__")
     if isinstance(value, pd.Series | pa.RecordBatchReader) or not is_stream:
         return None
+
     with suppress(*UNFIT):  # a single column has the same method, but is no table
         return with_plain_types(pa.table(value))
     return None
@@ -79,9 +80,11 @@ def conversion(value: object) -> str | None:
     for kind, advice in _CONVERSIONS_OF_CLASSES:
         if isinstance(value, kind):
             return advice
+
     for methods, advice in _CONVERSIONS_OF_METHODS:
         if all(hasattr(value, method) for method in methods):
             return advice
+
     return None
 
 
@@ -118,4 +121,5 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_plain(kind.value_type))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")  # the same instants
+
     return _SAME.get(kind.id, kind)

@@ -46,9 +46,11 @@ def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, 
     if plain is None:
         # an empty base64 field is an empty body, and a missing one is no body
         return encoded, None, True
+
     has_one_value = not encoded
     if is_clean(plain):
         return plain, None, has_one_value
+
     return None, as_bytes(plain), has_one_value
 
 
@@ -62,6 +64,7 @@ def _decoded_body(encoded: str) -> tuple[str | None, bytes | None, bool]:
     raw = base64_bytes(encoded)
     if raw is None:
         return None, None, False
+
     try:
         return raw.decode(), None, True
     except UnicodeDecodeError:
@@ -90,9 +93,11 @@ def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
     """
     if not isinstance(encoded, str) or not is_cut_base64(encoded):
         return text_and_bytes(None, encoded)
+
     digits = encoded.rstrip("=")
     if not _BASE64.fullmatch(digits):  # not truncated base64, but other text
         return None, None, False
+
     # a single digit of a group is less than one byte
     complete = digits
     if len(digits) % 4 == 1:
@@ -100,9 +105,11 @@ def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
     text, raw, fits = text_and_bytes(None, complete)
     if raw is None:
         return text, None, fits
+
     cut_text = _without_cut_character(raw)
     if cut_text is None:
         return text, raw, fits
+
     return cut_text, None, fits
 
 
@@ -126,6 +133,7 @@ def base64_column(raws: pa.Array, redactor: Redactor | None) -> pa.Array:
     if redactor is not None and (is_in(joined_bodies) or is_in_truncated(joined_texts)):
         texts = [base64_text(body, redactor) for body in bodies]
     empty_column = pa.nulls(len(raws), pa.string())
+
     return pc.replace_with_mask(
         empty_column, raws.is_valid(), pa.array(texts, pa.string())
     )
@@ -135,10 +143,12 @@ def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
     """Return bytes as base64, with own live tokens masked."""
     if raw is None:
         return None
+
     if redactor is not None:
         raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
     text = base64.b64encode(raw).decode()
     # a token that is base64 itself can be present without the bits of an incomplete byte
     if redactor is not None and is_in_truncated(text):
         return base64.b64encode(redactor.mask(text).encode()).decode()
+
     return text

@@ -84,6 +84,7 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     )
     table = pa.Table.from_pylist(derived, schema=schema)
     columns.update(zip(table.column_names, table.columns, strict=True))
+
     return callbacks.table()
 
 
@@ -122,6 +123,7 @@ def callback_fields(
                 got=str(error)[:200],
                 expected="values that JSON can represent",
             ) from None
+
     if isinstance(encoded, str):
         encoded = encoded.encode("utf-8", "surrogatepass")
     fields = lenient(encoded, what=what)
@@ -129,6 +131,7 @@ def callback_fields(
         raise ProtocolError(
             f"decoding {what}", got=type(fields).__name__, expected="a JSON object"
         )
+
     return fields
 
 
@@ -140,6 +143,7 @@ def _is_truncated(row: Mapping[str, Any], encoded: str) -> bool | None:
         length = _stated_length(row.get("header"))
     if length is None or not isinstance(value, str):
         return is_cut_base64(value)
+
     return len(value.rstrip("=")) * 3 // 4 < length
 
 
@@ -147,15 +151,18 @@ def _stated_length(headers: Any) -> int | None:
     """Return the Content-Length of a response, or None if it is not the length of the decoded body."""
     if not isinstance(headers, dict):
         return None
+
     by_name = {name.lower(): values for name, values in headers.items()}
     # the length of a compressed body is not the length of the text
     if "content-encoding" in by_name:
         return None
+
     length = by_name.get("content-length")
     if isinstance(length, list) and len(length) == 1:
         length = length[0]
     if isinstance(length, str) and _LENGTH_DIGITS.fullmatch(length):
         return int(length)
+
     return None
 
 
@@ -209,6 +216,7 @@ def _is_in_dlq(
         return None  # the run learns about a failed call, which goes into no DLQ
     if status == _NOT_RETRYABLE and refuses_retries(row.get("header")):
         return True
+
     return exhausted
 
 
@@ -216,6 +224,7 @@ def refuses_retries(headers: Any) -> bool:
     """Return True if a header of the response, for example Upstash-NonRetryable-Error, forbids retries."""
     if not isinstance(headers, dict):
         return False
+
     flags = [
         values
         for name, values in headers.items()

@@ -65,10 +65,12 @@ def collect_metadata(
     if json_fields is not None:
         json_columns = set(texts("json_fields", json_fields))
     rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
+
     for name, column in columns.items():
         path = _path(name)
         for member in _members(name, column, is_json=name in json_columns):
             _put(rows[member.row], path, member)
+
     collected = [as_json(row) if row else np.nan for row in rows]
     return pd.Series(collected, index=frame.index, dtype="str", name="metadata")
 
@@ -85,6 +87,7 @@ def _collected_columns(
         if name not in places:
             suggestion = nearest(name, list(places))
             raise wrong("fields", name, "a column of the frame", suggestion)
+
     return {name: frame.iloc[:, places[name]] for name in names}
 
 
@@ -110,6 +113,7 @@ def _members(
         if is_json and isinstance(cell, str):
             # this can be None: the text "null"
             value = _decoded(place, cell)
+
         yield _CollectedField(row, value, place)
 
 
@@ -118,6 +122,7 @@ def _path(name: str) -> list[str]:
     kept = name.removeprefix(PREFIX)
     if kept in KEPT_OF_HITS:
         return [kept]
+
     return name.split(".")
 
 
@@ -140,6 +145,7 @@ def _put(metadata: dict[str, Any], path: list[str], member: _CollectedField) -> 
     for name in parents:
         if isinstance(parent, dict):
             parent = parent.setdefault(name, {})
+
     if not isinstance(parent, dict) or last in parent:
         raise InputError(
             f"{_DOING}, reading {member.place}",
@@ -147,4 +153,5 @@ def _put(metadata: dict[str, Any], path: list[str], member: _CollectedField) -> 
             expected="one of them",
             next_step="Name the columns to collect in fields.",
         )
+
     parent[last] = member.value

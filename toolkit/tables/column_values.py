@@ -16,10 +16,12 @@ def is_clean(text: str) -> bool:
     """Return True if text can be written as UTF-8."""
     if text.isascii():
         return True
+
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
+
     return True
 
 
@@ -43,6 +45,7 @@ def whole_number(value: Any) -> int | None:
     # a subclass is a boolean, or an enumeration
     if type(value) is int and -INT64 <= value < INT64:
         return value
+
     return None
 
 
@@ -51,4 +54,5 @@ def unix_ms(value: Any) -> int | None:
     number = whole_number(value)
     if number is not None and 0 <= number <= LATEST:
         return number
+
     return None

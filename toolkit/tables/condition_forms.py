@@ -29,6 +29,7 @@ def frequent_texts(values: list[Any]) -> list[str]:
         if not isinstance(value, list):
             items = [value]
         counts.update(item for item in items if isinstance(item, str))
+
     return [text for text, _ in counts.most_common()]
 
 
@@ -43,6 +44,7 @@ def other_forms(condition: Condition, values: list[Any]) -> Iterator[Condition]:
     if isinstance(condition, Glob):
         yield from _globs(condition)
         return
+
     known = frequent_texts(values)
     for value in compared_values(condition):
         candidates = (value, *_other_types(value), *_other_spellings(value, known))
@@ -87,6 +89,7 @@ def _other_spellings(value: Any, known: list[str]) -> Iterator[str]:
     """Yield the known strings that differ from a value only in case or in spaces around it."""
     if not isinstance(value, str):
         return
+
     folded = value.strip().casefold()
     for text in known:
         if text.strip().casefold() == folded:

@@ -106,6 +106,7 @@ def _header_rows(column: str, failures: pd.DataFrame) -> pa.Table:
             *maps.flatten().flatten(),
         ]
         tables.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
+
     return pa.concat_tables(tables)
 
 
@@ -143,6 +144,7 @@ def _label_rows(failures: pd.DataFrame) -> pa.Table:
     ids, texts = texts_of(failures["dlq_id"]), texts_of(failures["labels"])
     lists = label_lists(texts)
     columns = [ids.take(pc.list_parent_indices(lists)), lists.flatten()]
+
     return pa.Table.from_arrays(columns, schema=LABELS_EXPLODED)
 
 
@@ -208,6 +210,7 @@ def explode_metadata(
         columns[column_name] = _column(values, column_type, frame.index)
         if column_type is _JSON:
             json_fields.append(column_name)
+
     exploded = pd.concat(
         [frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1
     )
@@ -219,6 +222,7 @@ def _unknown(requested: list[str], occurring: list[str]) -> list[str]:
     """Return a message per requested field that no metadata have; none if no metadata have any field."""
     if not occurring:
         return []
+
     return [
         f"No metadata has a field {name!r}. {nearest(name, occurring)}"
         for name in requested
@@ -231,12 +235,14 @@ def _collisions(members: list[list[tuple[str, Any]]]) -> list[str]:
     colliding = [pairs for pairs in members if len(dict(pairs)) < len(pairs)]
     if not colliding:
         return []
+
     counts = Counter(name for name, _ in colliding[0])
     name = counts.most_common(1)[0][0]
     message = (
         f"In {len(colliding):,} of {len(members):,} rows, a field named {name!r} and a nested one have the "
         "same column: the last is kept."
     )
+
     return [message]
 
 
@@ -250,6 +256,7 @@ def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
 def _header_map(text: str | None, column: str) -> HeaderMap | None:
     if text is None:
         return None
+
     value: Any = text
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
@@ -257,6 +264,7 @@ def _header_map(text: str | None, column: str) -> HeaderMap | None:
     if headers is None and value is not None:
         expected = 'a JSON object of lists of strings, for example {"Accept":["*/*"]}'
         raise unreadable_column(column, text, expected)
+
     return headers
 
 
@@ -271,6 +279,7 @@ def _exploded(
     parts = frame_parts(failures)
     if parts is None:
         return to_frame(rows_of(checked_frame("failures", failures, *names)))
+
     checked_frame("failures", parts.empty, *names)
     tables = [schema.empty_table(), *parts.map(rows_of, names)]
     return to_frame(pa.concat_tables(tables))
@@ -323,6 +332,7 @@ def _column_type(values: list[Any]) -> _ColumnType:
     column_type = _TYPES_BY_KINDS.get(kinds, _JSON)
     if int not in kinds or column_type is _JSON:
         return column_type
+
     integers = [value for value in values if type(value) is int]
     least, most = min(integers), max(integers)
     if column_type is _INTEGERS and least >= -INT64 and most < INT64:
@@ -330,6 +340,7 @@ def _column_type(values: list[Any]) -> _ColumnType:
     # an integer beyond all floats stays text, with all digits
     if _is_beyond_floats(least) or _is_beyond_floats(most):
         return _JSON
+
     return _NUMBERS
 
 
@@ -338,6 +349,7 @@ def _is_beyond_floats(number: int) -> bool:
         float(number)
     except OverflowError:
         return True
+
     return False
 
 

@@ -73,6 +73,7 @@ def bounded_times(
     is_impossible = pc.or_(pc.fill_null(is_late, False), pc.fill_null(is_early, False))
     if not is_impossible.true_count:
         return FailureTimes(stated, pa.nulls(len(stated), TIME))
+
     known_retries = pc.fill_null(retries(), 0)
     known_retries = pc.max_element_wise(
         pc.min_element_wise(known_retries, _MOST_RETRIES), 0
@@ -82,6 +83,7 @@ def bounded_times(
     # the clock of the service may be ahead of the one that loads
     estimated_ms = pc.max_element_wise(estimated_ms, created_ms, skip_nulls=False)
     failed_ms = pc.if_else(is_impossible, estimated_ms, stated_ms)
+
     return FailureTimes(
         failed_ms.cast(TIME), pc.if_else(is_impossible, stated, pa.scalar(None, TIME))
     )
@@ -102,6 +104,7 @@ class ClockErrors:
         """Count the failures of a table that has ``stated_failed_at``."""
         if failures[STATED_FAILED_AT].null_count == failures.num_rows:
             return
+
         marked = failures.filter(failures[STATED_FAILED_AT].is_valid())
         destinations = pc.fill_null(_hosts(marked), UNKNOWN_DESTINATION).to_pylist()
         seconds = _rounded(_seconds_ahead(marked)).tolist()
@@ -125,6 +128,7 @@ class ClockErrors:
         for destination, pairs in differences.items():
             total = sum(rows for _, rows in pairs)
             results.append((destination, _median(pairs), total))
+
         return sorted(results, key=lambda result: (-result[2], result[0]))
 
 
@@ -152,6 +156,7 @@ def _hosts(failures: pa.Table) -> pa.Array:
     ]
     if not hosts:
         return pa.nulls(failures.num_rows, pa.string())
+
     return pc.coalesce(*hosts)
 
 
@@ -167,6 +172,7 @@ def _seconds_ahead(failures: pa.Table) -> npt.NDArray[np.float64]:
     milliseconds: npt.NDArray[np.float64] = (
         pc.subtract(stated_ms, placed_ms).to_numpy().astype(np.float64)
     )
+
     return milliseconds / 1000
 
 
@@ -181,4 +187,5 @@ def _rounded(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     rounded: npt.NDArray[np.int64] = (np.round(seconds / steps) * steps).astype(
         np.int64
     )
+
     return rounded

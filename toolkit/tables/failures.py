@@ -190,6 +190,7 @@ class FailureDecoder:
         tables = list(self.tables(pages))
         if tables:
             return pa.concat_tables(tables)
+
         return FAILURES.empty_table()
 
     def tables(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
@@ -206,6 +207,7 @@ class FailureDecoder:
                 # pages before the error are not lost
                 yield from tables
                 raise
+
             yield from tables
 
     def _batch(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
@@ -232,6 +234,7 @@ class FailureDecoder:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 unknown = None
+
             if unknown is None or not self._can_learn(unknown[1]):
                 return _StrictPage(None, page, [])
             self._learn(unknown[1])
@@ -243,6 +246,7 @@ class FailureDecoder:
         # columns of unknown fields are masked, but their names are written as they are
         if _UNWRITABLE.search(name) or is_in(name):
             return False
+
         return self._redactor is None or self._redactor.text(name) == name
 
     def _learn(self, name: str) -> None:
@@ -288,6 +292,7 @@ class FailureDecoder:
         """
         if not pages.starts[-1]:
             return FAILURES.empty_table()
+
         fields = pages.fields
         columns: dict[str, Any] = {}
         # Bodies are searched on another thread meanwhile. This takes long and does not need the interpreter
@@ -297,6 +302,7 @@ class FailureDecoder:
                 texts, raws = _bodies(fields[field], fields[base64_field])
                 columns[name] = thread.submit(self._masker.own, texts)
                 columns[f"{name}_base64"] = base64_column(raws, self._redactor)
+
             for name, kind, field in _OTHER_COLUMNS:
                 columns[name] = self._column(kind, fields[field])
             self._check_names(columns["dlq_id"])
@@ -312,8 +318,10 @@ class FailureDecoder:
             headers = distinct_header_maps(values)
             self._check_names(headers.names.dictionary)
             return headers
+
         if kind in (Kind.TEXT, Kind.URL):
             return _texts(values)
+
         return values
 
     def _check_names(self, names: pa.Array) -> None:
@@ -356,6 +364,7 @@ def _failure_times(columns: Mapping[str, Any], clock: Clock) -> dict[str, pa.Arr
         stated_retries = [columns["headers"].first_values(name) for name in _RETRIED]
         made = pc.coalesce(*stated_retries)
         is_number = pc.fill_null(pc.match_substring_regex(made, r"^[0-9]{1,3}$"), False)
+
         return pc.coalesce(
             pc.if_else(is_number, made, None).cast(pa.int64()), columns["max_retries"]
         )
@@ -407,6 +416,7 @@ def _page_fields(
         sizes += [len(page.entries) for page in step]
         entries = chain.from_iterable(page.entries for page in step)
         steps.append(_fields(kind, list(entries)))
+
     fields = {
         name: pa.concat_arrays([columns[name] for columns in steps])
         for name in steps[0]
@@ -420,12 +430,14 @@ def _fields(kind: type[msgspec.Struct], entries: list[Any]) -> Fields:
     columns: list[tuple[Any, ...]] = [() for _ in names]
     if entries:
         columns = list(zip(*map(msgspec.structs.astuple, entries), strict=True))
+
     fields: Fields = {}
     for name, values in zip(names, columns, strict=True):
         if name in _DECODED:
             fields[name] = pa.array(values, _DECODED[name])
         else:
             fields[name] = _raw_column(values)
+
     return fields
 
 
@@ -434,6 +446,7 @@ def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
     sizes = np.fromiter(map(len, raws), np.int32, len(raws))
     ends = np.append(np.int32(0), np.cumsum(sizes, dtype=np.int32))
     buffers = [np.packbits(sizes > 0, bitorder="little"), ends, b"".join(raws)]
+
     return pa.Array.from_buffers(
         pa.binary(), len(raws), list(map(pa.py_buffer, buffers))
     )
@@ -444,6 +457,7 @@ def _texts(column: pa.Array) -> pa.Array:
     has_empty = pc.min(pc.binary_length(column)).as_py() == 0
     if not has_empty:
         return column
+
     return pc.if_else(pc.equal(column, ""), None, column)
 
 
@@ -455,6 +469,7 @@ def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
     no_bytes = pa.nulls(len(plain), pa.binary())
     if not is_encoded.true_count:
         return plain, no_bytes
+
     pairs = zip(
         plain.filter(is_encoded).to_pylist(),
         encoded.filter(is_encoded).to_pylist(),
@@ -463,6 +478,7 @@ def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
     texts, raws, fit = zip(*(text_and_bytes(*pair) for pair in pairs), strict=True)
     if not all(fit):
         raise ValueError("a body that is not base64")
+
     return (
         pc.replace_with_mask(plain, is_encoded, pa.array(texts, pa.string())),
         pc.replace_with_mask(no_bytes, is_encoded, pa.array(raws, pa.binary())),

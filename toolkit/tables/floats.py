@@ -64,6 +64,7 @@ def simdjson_block(texts: Sequence[Text], numbers: Singles) -> None:
         doubles = np.frombuffer(parsed.as_buffer(of_type="d"), dtype=np.float64)
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from None
+
     _round_to_singles(doubles, numbers)
 
 
@@ -87,8 +88,10 @@ def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
         rows = _VECTORS.decode(b"[" + b",".join(texts) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
     if set(map(len, rows)) != {numbers.shape[1]}:
         raise ValueError("vectors of another dimension")
+
     _round_to_singles(np.array(rows, dtype=np.float64), numbers)
 
 
@@ -112,6 +115,7 @@ def read_numbers(vectors: Sequence[Text | None], dimension: int) -> Singles:
             read_block(block, block_rows)
         except ValueError:
             block_rows[:] = np.nan
+
     return numbers
 
 
@@ -132,10 +136,12 @@ def dense_column(
     """
     if not dimension:
         return _column_of_any_dimension(vectors)
+
     if numbers is None:
         numbers = read_numbers(vectors, dimension)
     problems: list[str | None] = [None for _ in vectors]
     missing = np.zeros(len(vectors), bool)
+
     # NaN marks vectors of refused blocks, infinity marks numbers beyond float32
     unread_rows = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     for row in unread_rows.tolist():
@@ -145,6 +151,7 @@ def dense_column(
             numbers[row] = 0
         else:
             numbers[row] = singles
+
     flat_numbers = pa.array(numbers.reshape(-1))
     column = pa.FixedSizeListArray.from_arrays(
         flat_numbers, dimension, mask=pa.array(missing)
@@ -161,6 +168,7 @@ def _column_of_any_dimension(
         singles, problem = _read_one(text, None)
         rows.append(singles)
         problems.append(problem)
+
     return pa.array(rows, pa.list_(pa.float32())), problems
 
 
@@ -180,13 +188,16 @@ def _blocks(vectors: Sequence[Text | None]) -> Iterator[tuple[int, list[Text]]]:
         if block and (vector is None or block_size >= _BLOCK_SIZE):
             yield block_start, block
             block = []
+
         if vector is None:
             continue
         if not block:
             block_start = index
             block_size = 0
+
         block.append(vector)
         block_size += len(vector)
+
     if block:
         yield block_start, block
 
@@ -196,6 +207,7 @@ def as_value(text: Text) -> Any:
     decoded = bytes(text).decode("utf-8", "surrogateescape")
     if is_deep(decoded):
         return read_json(decoded)
+
     return json.loads(decoded, parse_int=_as_float)
 
 
@@ -203,9 +215,11 @@ def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str 
     """Return a vector that `as_value` read as float32, or None and the problem with it."""
     if vector is None:
         return None, None
+
     problem = _problem_of(vector, dimension)
     if problem is not None:
         return None, problem
+
     return np.array(vector, dtype=np.float64).astype(np.float32), None
 
 
@@ -215,9 +229,11 @@ def _problem_of(vector: Any, dimension: int | None) -> str | None:
         return "not an array of numbers"
     if dimension is not None and len(vector) != dimension:
         return f"dimension {len(vector)}, expected {dimension}"
+
     for index, number in enumerate(vector):
         if not -BEYOND_FLOAT32 < number < BEYOND_FLOAT32:  # also true for NaN
             return f"{_range_problem(number)} at {index}"
+
     return None
 
 
@@ -238,6 +254,7 @@ def _as_float(digits: str) -> float:
         largest = -_FLOAT64_MAX
     if len(digits) > _MOST_DIGITS:
         return largest
+
     try:
         return float(int(digits))
     except OverflowError:

@@ -65,6 +65,7 @@ def unknown_values(
         if field.many and values:
             masked_values = [_masked_value(name, value, redactor) for value in values]
             messages += _unknown_of_field(frame, field, masked_values)
+
     return messages
 
 
@@ -78,6 +79,7 @@ def _unknown_of_field(
     known = list(dict.fromkeys([*field.known, *in_frame]))
     if not known:
         return []
+
     return [
         f"no {name} {value!r}. {_suggestion(field, value, known)}"
         for value in values
@@ -95,6 +97,7 @@ def _suggestion(field: FilterField, value: str, known: list[str]) -> str:
     """Return the values of a column that a value of a filter may stand for."""
     if field.kind == "status":
         return nearest("", known)  # 429 is no mistyped 409
+
     suggestion = ""
     if field.name == "workflow_url":
         suggestion = _addresses_ending_with(value, known)
@@ -111,6 +114,7 @@ def _addresses_ending_with(value: str, addresses: list[str]) -> str:
     meant = [address for address in addresses if address.endswith(ending)]
     if ending == "/" or not meant:
         return ""
+
     listed = " or ".join(map(repr, meant[:_MOST_MEANT]))
     return f"Did you mean {listed}? Addresses are compared as a whole."
 
@@ -131,6 +135,7 @@ def _matched(
         value = getattr(filter, field.name)
         if value not in (None, ()):
             matched[field.name] = _matching(frame, field, value)
+
     return matched
 
 
@@ -138,14 +143,17 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     """Return which rows have a value of one field."""
     if field.compare == "contains":
         return _with_error(frame, value)
+
     name = field.columns[0]
     column = checked_frame("frame", frame, name)[name]
     compare_column = _COLUMN_COMPARISONS.get(field.kind, _equal_text)
     matches = compare_column(column, field, value)
+
     if field.name == "label" and "labels" in frame.columns:
         labels, rows = _labels(frame)
         is_wanted = np.asarray(pc.is_in(labels, pa.array(value, pa.string())))
         matches[rows[is_wanted]] = True
+
     return matches
 
 
@@ -174,6 +182,7 @@ def _equal_text(
     if field.many:
         wanted = value
     is_wanted = pc.is_in(texts_of(column), pa.array(wanted, pa.string()))
+
     return np.array(is_wanted, dtype=bool)
 
 
@@ -212,6 +221,7 @@ def count_choices(
         rest = [mask for field, mask in matched.items() if field != name]
         counts = _choices_of_field(frame, name, rest)
         choices[name] = sorted(counts, key=_descending_count)
+
     return choices
 
 
@@ -223,10 +233,12 @@ def _choices_of_field(
     counts = _counted(values)
     if not rest:
         return counts
+
     is_matched = np.logical_and.reduce(rest)
     if rows is not None:
         # from one element per row to one element per value
         is_matched = is_matched[rows]
+
     matching_counts = dict(_counted(values.filter(pa.array(is_matched))))
     # values that the rest excludes stay, with 0 rows
     return [(value, matching_counts.get(value, 0)) for value, _ in counts]
@@ -240,12 +252,14 @@ def error_lines(frame: pd.DataFrame) -> pd.Series:
     """Return the error line of each failure: the column ``error``, or the lines of the bodies."""
     if "error" in frame.columns:
         return frame["error"]
+
     column = checked_frame("frame", frame, "response_body")["response_body"]
     bodies = np.array(list(map(_text_or_none, column)), dtype=object)
     # many failures have equal bodies
     codes, distinct_bodies = pd.factorize(bodies, use_na_sentinel=False)
     distinct_texts = map(_text_or_none, distinct_bodies)
     lines = np.array([error_text(body).text for body in distinct_texts], dtype=object)
+
     return pd.Series(lines[codes], index=frame.index, dtype=object)
 
 
@@ -279,11 +293,13 @@ def _values(
     if name not in columns:
         no_rows = np.array([], dtype=np.int64)
         return pa.array([], pa.string()), no_rows
+
     texts = texts_of(frame[name])
     if name == "response_status":
         # 0 means that no response arrived
         no_text = pa.scalar(None, pa.string())
         texts = pc.if_else(pc.equal(texts, "0"), no_text, texts)
+
     return texts, None
 
 
@@ -291,6 +307,7 @@ def _counted(values: pa.Array) -> list[tuple[str, int]]:
     counted = pc.value_counts(values)
     names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
     pairs = filter(_has_value, zip(names, counts, strict=True))
+
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 

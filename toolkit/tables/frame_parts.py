@@ -82,6 +82,7 @@ class FrameParts:
         """
         if self._on_workers is None:
             return _numbered(function, self.tables(names))
+
         starts = list(accumulate(self.part_rows, initial=0))[:-1]
         functions = [partial(_of_numbered, function, start) for start in starts]
         return self._on_workers(names, functions)
@@ -116,6 +117,7 @@ def _of_frame(function: Callable[[pd.DataFrame], Result], part: Any) -> Result:
 def _as_table(part: Any) -> pa.Table:
     if isinstance(part, pa.Table):
         return part
+
     table = pa.Table.from_pandas(part, preserve_index=False)
     return with_plain_types(table.replace_schema_metadata(None))
 
@@ -149,11 +151,13 @@ def frame_parts(value: Any) -> FrameParts | None:
         dataset = value.to_arrow()  # of a snapshot
     if isinstance(dataset, ds.Dataset):
         return _of_dataset(dataset)
+
     library = type(value).__module__.partition(".")[0]
     if library == "duckdb" and _has(value, "project"):
         return _of_relation(value)
     if library == "dask" and _has(value, "to_delayed", "columns"):
         return _of_partitions(value)
+
     return None
 
 
@@ -173,6 +177,7 @@ def _of_dataset(dataset: ds.Dataset) -> FrameParts:
     metadata = dataset.schema.metadata or {}
     empty.attrs = json.loads(metadata.get(b"toolkit", b"{}"))
     read = partial(_batches_of_dataset, dataset)
+
     return FrameParts(empty, read, dataset.count_rows, schema)
 
 
@@ -231,7 +236,9 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
         if part.would_be_too_large(piece):
             yield part.batches
             part = _JoinedBatches()
+
         part.add(piece)
+
     if part.batches:
         yield part.batches
 
@@ -273,6 +280,7 @@ def _partitions(
     for part, function in zip(frame[list(names)].to_delayed(), functions, strict=True):
         on_worker = partial(_packed_result, function)
         tasks.append(dask.delayed(on_worker, pure=False, traverse=False)(part))
+
     for start in range(0, len(tasks), _AT_ONCE):
         results = dask.compute(*tasks[start : start + _AT_ONCE])
         yield from map(_unpacked_result, results)
@@ -285,6 +293,7 @@ def _packed_result(
     result = function(part)
     if isinstance(result, pa.Table):
         return True, packed(result)
+
     return False, result
 
 
@@ -292,4 +301,5 @@ def _unpacked_result(sent: tuple[bool, Any]) -> Any:
     is_table, result = sent
     if is_table:
         return unpacked(result)
+
     return result

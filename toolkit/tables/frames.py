@@ -56,6 +56,7 @@ def to_frame(
     if ERROR not in names and set(FAILURES.names).issubset(names):
         errors = error_column(table, Redactor())
         table = table.add_column(names.index("response_status") + 1, ERROR, errors)
+
     frame = plain_frame(table)
     if not (reveal or (receipt is not None and receipt.scope.get("revealed"))):
         mask_where_shown(frame)
@@ -80,9 +81,11 @@ def pandas_frame(value: object) -> pd.DataFrame | None:
     """
     if isinstance(value, pd.DataFrame):
         return value
+
     table = arrow_table(value)
     if table is None:
         return None
+
     return to_frame(table)
 
 
@@ -99,6 +102,7 @@ def checked_frame(
         raise wrong(
             name, value, expected, conversion(value) or "Use a frame made by a loader."
         )
+
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
     ambiguous = repeated
     if not distinct:
@@ -110,6 +114,7 @@ def checked_frame(
             expected="one column per name, as loaders make it",
             next_step="Drop the others: frame.loc[:, ~frame.columns.duplicated()].",
         )
+
     for column in columns:
         if column not in frame.columns:
             raise InputError(
@@ -118,12 +123,14 @@ def checked_frame(
                 expected="a frame with it, as loaders make it",
                 next_step=_missing_column_step(frame, column),
             )
+
     return frame
 
 
 def _missing_column_step(frame: pd.DataFrame, column: str) -> str:
     if column == "metadata":
         return "Load with include_metadata=True."
+
     return in_index(frame, [column]) or nearest(
         column, map(str, frame.columns), what="It has"
     )
@@ -135,6 +142,7 @@ def in_index(frame: object, missing: Iterable[object]) -> str | None:
     inside = [name for name in missing if name in names]
     if not inside:
         return None
+
     return f"{inside[0]!r} is in the index: pass frame.reset_index()."
 
 
@@ -155,6 +163,7 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
             expected=f"also {', '.join(missing)}",
             next_step=in_index(frame, missing) or "Use a frame made by a loader.",
         )
+
     try:
         table = pa.Table.from_pandas(
             frame[schema.names], schema=schema, preserve_index=False
@@ -163,6 +172,7 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
         raise InputError(
             "reading a frame", got=str(error), expected=f"columns of the types {schema}"
         ) from None
+
     return table.replace_schema_metadata(None)
 
 
@@ -193,6 +203,7 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
     lines = errors.take(bodies.indices).fill_null(error_text(None).text)
     if coded.null_count == len(coded):
         return lines
+
     binary = [binary_line(text) for text in coded.drop_null().to_pylist()]
     return pc.replace_with_mask(lines, coded.is_valid(), pa.array(binary, pa.string()))
 
@@ -203,6 +214,7 @@ def _ends(bodies: pa.StringArray) -> pa.StringArray:
     is_long = pc.greater(pc.utf8_length(bodies), LONGEST_READ)
     if not pc.any(is_long).as_py():
         return starts
+
     halves = (
         pc.utf8_slice_codeunits(bodies, 0, LONGEST),
         pc.utf8_slice_codeunits(bodies, -LONGEST),
@@ -214,6 +226,7 @@ def _pandas_type(kind: pa.DataType) -> Any:
     is_list = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
     if is_list and VectorDtype.has_type_for(kind):
         return VectorDtype.of(kind)
+
     return _PANDAS_TYPES.get(kind)
 
 
@@ -233,6 +246,7 @@ class VisibleText(ArrowStringArray):
             text: str | None = show(value)
             if isinstance(text, str):
                 return visible(text)
+
             return text
 
         return shown
@@ -260,6 +274,7 @@ class ExactText(VisibleText):
                 if width is not None:
                     visible_part = value[: max(_MOST_MASKED, 2 * width)]
                 value = mask(visible_part)
+
             text: str | None = show(value)
             return text
 
@@ -276,6 +291,7 @@ def made_visible(frame: pd.DataFrame) -> pd.DataFrame:
         if type(array) is ArrowStringArray:
             values = VisibleText(array.__arrow_array__(), dtype=array.dtype)  # type: ignore[call-arg]
             frame[name] = pd.Series(values, index=frame.index, copy=False)
+
     return frame
 
 
@@ -286,6 +302,7 @@ def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
         if type(array) is ArrowStringArray:
             values = ExactText(array.__arrow_array__(), dtype=array.dtype)  # type: ignore[call-arg]
             frame[name] = pd.Series(values, index=frame.index, copy=False)
+
     return frame
 
 
@@ -305,6 +322,7 @@ def frame_html(frame: pd.DataFrame) -> str | None:
         html: str | None = frame._repr_html_()  # type: ignore[operator]
     if not html:
         return html
+
     # other frames and column names can also contain invisible characters
     html = visible(html)
     is_of_toolkit = "dlq_id" in frame.columns or bool(
@@ -312,15 +330,18 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     )
     if not is_of_toolkit:
         return html
+
     positions = _text_positions(frame, html)
     # one class per set of columns, because the styles of all frames of a page apply to all of them
     css_class = "tk-left" + "".join(f"-{position}" for position in positions)
+
     style = ""
     if positions:
         cells = ",".join(f":nth-child({position})" for position in positions)
         style = (
             f"<style>.{css_class} :is(th,td):is({cells}) {{text-align: left}}</style>"
         )
+
     return f'<div class="tk-frame {css_class}">{_STYLE}{style}{html}</div>'
 
 
@@ -328,11 +349,13 @@ def _text_positions(frame: pd.DataFrame, html: str) -> list[int]:
     """Return the positions of string columns in the HTML of a frame, from 1."""
     if frame.index.nlevels > 1:
         return []
+
     text_columns = {
         escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"
     }
     table_head = html.partition("</thead>")[0]
     headings = re.findall("<th>(.*?)</th>", table_head, re.DOTALL)
+
     return [
         position
         for position, heading in enumerate(headings, start=1)
@@ -348,6 +371,7 @@ def show_in_notebooks() -> None:
     formatter = getattr(sys.modules["IPython"].get_ipython(), "display_formatter", None)
     if formatter is None:
         return
+
     html = formatter.formatters["text/html"]
     try:
         html.lookup_by_type(pd.DataFrame)

@@ -98,6 +98,7 @@ class Freshness:
             case "ahead":
                 future = _text(self.until or self.now)
                 return f"the data are of {future}, which is in the future: a clock is wrong"
+
         return ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +108,7 @@ class Freshness:
         if self.until is not None:
             until = self.until.isoformat(timespec="milliseconds")
             age_hours = round((self.now - self.until) / timedelta(hours=1), 3)
+
         return {
             "state": self.state,
             "until": until,
@@ -133,16 +135,19 @@ def freshness(
         allowed = default_max_age(_seconds_between_syncs(receipt))
     else:
         allowed = parse_duration(max_age, name="max_age")
+
     time = time_of(now)
     until = data_end(receipt)
     if until is None:
         return Freshness(state="unknown", now=time, until=None, max_age=allowed)
+
     looks_back = now is not None and not callable(now)
     state: State = "current"
     if time - until > allowed:
         state = "old"
     elif until - time > PUNCTUAL and not looks_back:
         state = "ahead"
+
     return Freshness(state=state, now=time, until=until, max_age=allowed)
 
 
@@ -150,6 +155,7 @@ def time_of(now: Clock) -> datetime:
     """Return the time that is meant, in UTC."""
     if now is None:
         return datetime.now(UTC)
+
     if callable(now):
         now = now()
     return parse_time(now, exact=True, name="now")
@@ -159,6 +165,7 @@ def data_end(receipt: Receipt | None) -> datetime | None:
     """Return when the data of a load or a snapshot end; None without a receipt."""
     if receipt is None:
         return None
+
     began = receipt.started_at
     if receipt.syncs is not None and receipt.syncs.complete_at is not None:
         began = receipt.syncs.complete_at
@@ -179,9 +186,11 @@ def stated_retention(
     """
     if given is not None:
         return parse_duration(given, name="retention")
+
     variable = os.environ.get(RETENTION_VARIABLE)
     if stored is None and variable:
         return parse_duration(variable, name=RETENTION_VARIABLE)
+
     return stored
 
 
@@ -222,6 +231,7 @@ def facts_of_age(found: Freshness) -> Mapping[str, str]:
     """Return the end of the data and the problem with the age for a summary, by name."""
     if found.until is None:
         return {}
+
     data_until = _text(found.until)
     if found.problem:
         data_until = f"{data_until}: {found.problem}"

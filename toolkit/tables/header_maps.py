@@ -99,11 +99,13 @@ class HeaderColumn:
             [spelling.lower() == name for spelling in spellings], dtype=bool
         )
         value_of_map = np.full(len(self._missing), -1)
+
         if is_spelling.any():
             has_name = is_spelling[self.names.indices.to_numpy()]
             # assigned from the last to the first, so that the first value of a map stays
             matching_values = np.flatnonzero(has_name[self.headers])[::-1]
             value_of_map[self.rows[self.headers[matching_values]]] = matching_values
+
         return self._repeated(
             self.values.take(pa.array(value_of_map, mask=value_of_map < 0))
         )
@@ -124,6 +126,7 @@ class HeaderColumn:
             pa.py_buffer(joined.replace(_ROW_END, b"")),
         ]
         texts = pa.Array.from_buffers(pa.binary(), len(self._missing), buffers)
+
         return self._repeated(texts.cast(pa.string()))
 
     def _repeated(self, column: pa.Array) -> pa.Array:
@@ -148,6 +151,7 @@ class HeaderColumn:
             msgspec.json.encode(value)[1:-1]
             for value in new_values.dictionary.to_pylist()
         ]
+
         return _with_odd_segments(segments, encoded, new_values.indices.to_numpy())
 
 
@@ -187,6 +191,7 @@ class _Gaps:
                 if b"null" in text:
                     first_inside = map_after[self.kinds == kind] - len(maps_inside)
                     missing[first_inside + index] = True
+
         return missing
 
 
@@ -202,6 +207,7 @@ def header_map(value: Any) -> HeaderMap | None:
     """
     if not isinstance(value, dict):
         return None
+
     headers: HeaderMap = {}
     for name, header in value.items():
         values = header
@@ -211,7 +217,9 @@ def header_map(value: Any) -> HeaderMap | None:
             isinstance(item, str) for item in values
         ):
             return None
+
         headers[clean(name)] = [clean(item) for item in values]
+
     return headers
 
 
@@ -229,6 +237,7 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn:
     cuts = _string_bounds(joined)
     if len(cuts) % 2 or joined.count(_ROW_END) != len(raws) + 1:
         raise ValueError(_NOT_A_MAP)
+
     # segment 0 is the first string, segment 1 the first gap, and so on
     segments = _cut(joined, cuts)
     gaps = _gaps(segments)
@@ -262,6 +271,7 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn:
     )
     if _has_repeated_name(column.rows, column.names):
         raise ValueError("a map with the same name twice")
+
     return column
 
 
@@ -270,6 +280,7 @@ def distinct_header_maps(raws: pa.Array) -> HeaderColumn:
     encoded = raws.dictionary_encode()
     if 2 * len(encoded.dictionary) > len(raws):
         return header_maps(raws.to_pylist())
+
     return replace(
         header_maps(encoded.dictionary.to_pylist()), _indices=encoded.indices
     )
@@ -280,6 +291,7 @@ def _joined(raws: Sequence[bytes | msgspec.Raw]) -> bytes:
     joined = _ROW_END.join([_FENCE, *raws, _FENCE])
     if b"\\" not in joined:
         return joined
+
     rows = [_STRING.sub(_with_fewest_escapes, bytes(row)) for row in raws]
     return _ROW_END.join([_FENCE, *rows, _FENCE])
 
@@ -308,11 +320,13 @@ def _quotes(joined: bytes) -> _Offsets:
     backslashes = np.flatnonzero(characters == _BACKSLASH)
     if not len(backslashes):
         return quotes
+
     # A quote after an odd number of backslashes is part of the string: \" is a quote, \\" ends a string.
     run_starts = np.flatnonzero(np.diff(backslashes, prepend=-2) != 1)
     run_lengths = np.diff(run_starts, append=len(backslashes))
     after_run = backslashes[run_starts] + run_lengths
     escaped = after_run[run_lengths % 2 == 1]
+
     return np.setdiff1d(quotes, escaped, assume_unique=True).astype(np.int32)
 
 
@@ -332,6 +346,7 @@ def _parse_gap(gap: bytes) -> _GapMeaning:
     match = _GAP.fullmatch(_SPACE.sub(b"", gap))
     if match is None:
         raise ValueError(_NOT_A_MAP)
+
     follows_name = match["first_value"] is not None or match["no_values"] is not None
     precedes_name = match["next_name"] is not None or match["next_map"] is not None
     return _GapMeaning(follows_name, precedes_name, gap.count(_ROW_END))
@@ -351,6 +366,7 @@ def _without_spaces(
     # missing
     joined = _FENCE[:2] + data.to_pybytes() + _FENCE[-3:]
     cuts = np.frombuffer(offsets, np.int32)[: len(compact) + 1] + 2
+
     return joined, cuts, compact
 
 
@@ -361,6 +377,7 @@ def _replace_odd_segments(
     candidates = pa.concat_arrays([segments, pa.array(replacements, pa.binary())])
     order = np.arange(len(segments))
     order[1::2] = len(segments) + choices
+
     return candidates.take(pa.array(order))
 
 
@@ -380,9 +397,11 @@ def _strings(
     strings = segments.take(pa.array(indices)).cast(pa.string())
     if not has_escapes:
         return strings
+
     is_escaped = pc.match_substring(strings, "\\")
     if not is_escaped.true_count:
         return strings
+
     escaped = strings.filter(is_escaped).to_pylist()
     decoded = [msgspec.json.decode(f'"{string}"') for string in escaped]
     return pc.replace_with_mask(strings, is_escaped, pa.array(decoded, pa.string()))
@@ -392,8 +411,10 @@ def _has_repeated_name(rows: npt.NDArray[Any], names: pa.DictionaryArray) -> boo
     """Return True if a map has the same name twice."""
     if not len(rows):
         return False
+
     # one number per pair of map and name
     pairs = rows.astype(np.int64) * len(names.dictionary) + names.indices.to_numpy()
     if pairs[-1] < _COUNTABLE_PAIRS * len(pairs):
         return bool(np.bincount(pairs).max() > 1)
+
     return len(np.unique(pairs)) < len(pairs)

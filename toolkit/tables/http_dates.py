@@ -39,12 +39,14 @@ def http_dates(column: pa.Array) -> pa.Array:
     usual = pc.match_substring_regex(distinct, _USUAL_DATE)
     if usual.true_count:
         times = pc.replace_with_mask(times, usual, _usual_dates(distinct.filter(usual)))
+
     missing = times.is_null()
     if missing.true_count:
         others = [
             unix_ms(http_date_ms(text)) for text in distinct.filter(missing).to_pylist()
         ]
         times = pc.replace_with_mask(times, missing, pa.array(others, TIME))
+
     return times.take(encoded.indices)
 
 
@@ -64,4 +66,5 @@ def _usual_dates(dates: pa.Array) -> pa.Array:
     exists = pc.and_(
         pc.equal(pc.day(times), day.cast(pa.int64())), pc.greater_equal(times, _EPOCH)
     )
+
     return pc.if_else(exists, times, None).cast(TIME)

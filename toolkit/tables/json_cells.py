@@ -26,6 +26,7 @@ def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str 
     """
     if not labels:
         return None
+
     mask: Callable[[str], str] = str
     if redactor:
         mask = redactor.text
@@ -47,6 +48,7 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
             value = value.text
         if redactor is None:
             return value
+
         return redactor.leaf(value, secret)
 
     name: Callable[[str], str] = str
@@ -60,6 +62,7 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
         hidden_items=secret_items,
         levels=MOST_DEPTH + 1,
     )
+
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 

@@ -40,16 +40,19 @@ def parse_rows(
     if not exactly:
         with suppress(ValueError, RecursionError):
             parsed = _rows_quickly(rows)
+
     if not isinstance(parsed, list):
         parsed = _rows_exactly(rows, what=what)
     if not isinstance(parsed, list):
         raise ProtocolError(
             f"decoding {what}", got=kind_of(parsed), expected="a JSON array"
         )
+
     for index, row in enumerate(parsed):
         if not isinstance(row, dict):
             got = f"{kind_of(row)} at {index}"
             raise ProtocolError(f"decoding {what}", got=got, expected="objects")
+
     return parsed
 
 
@@ -108,6 +111,7 @@ def lenient(raw: bytes, *, what: str) -> Any:
             return read_members(value.text)
     except (ValueError, RecursionError) as error:
         raise no_json(raw, error, what) from None
+
     return value
 
 
@@ -121,9 +125,11 @@ def json_value(text: str) -> Any:
     """
     if not is_deep(text):
         return json.loads(text, parse_int=_integer)
+
     parsed = read_json(text)
     if not text.lstrip().startswith("{"):
         return parsed.text
+
     # only the deep members stay text
     member_texts, _ = members(text)
     return {name: _shallow_value(value) for name, value in member_texts.items()}
@@ -140,6 +146,7 @@ def _integer(text: str) -> int | str:
     value = integer_or_raw(text)
     if isinstance(value, int):
         return value
+
     return text
 
 
@@ -153,4 +160,5 @@ def required_id(row: Mapping[str, Any], name: str, *, what: str, index: int) -> 
             expected="a string of at least one character",
             next_step="Call again. No row of this page was kept, and no row is lost.",
         )
+
     return clean(identity)

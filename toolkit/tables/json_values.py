@@ -48,9 +48,11 @@ def json_form(field: str, value: Any) -> Any:
 def _json_form(field: str, value: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         raise _wrong(field, f"values nested more than {_DEEPEST} deep")
+
     for types, convert in _CONTAINERS_AND_NUMBERS:
         if isinstance(value, types):
             return convert(field, value, depth)
+
     return _scalar(field, value, depth)
 
 
@@ -66,6 +68,7 @@ def _array(field: str, value: Any, depth: int) -> Any:
     # an array of numpy without axes is a scalar
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return _json_form(field, value[()], depth)
+
     return [
         _json_form(f"{field}[{position}]", item, depth + 1)
         for position, item in enumerate(value)
@@ -78,6 +81,7 @@ def _number(field: str, value: float | Decimal, _depth: int) -> Any:
         return None
     if math.isinf(value):
         raise _wrong(field, f"the number {value}")
+
     return float(value)
 
 
@@ -93,6 +97,7 @@ def _object(field: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         # null stays if it was written as None: an update removes fields by null
         if member is not None or item is None:
             members[name] = member
+
     return members
 
 
@@ -121,11 +126,14 @@ def _scalar(field: str, value: Any, depth: int) -> Any:
     """Return the JSON form of a time, a scalar of numpy, a path or a UUID."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
+
     for kinds, as_text in _FORMS:
         if isinstance(value, kinds):
             return as_text(value)
+
     if isinstance(value, np.generic):
         return _json_form(field, value.item(), depth)
+
     raise _wrong(field, f"a value of type {type(value).__name__}")
 
 

@@ -60,6 +60,7 @@ def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
         # the documentation of the service uses both names
         if "responseHeader" not in row and "responseHeaders" in row:
             row["responseHeader"] = row.pop("responseHeaders")
+
     return LenientRows(
         parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body
     ).table()
@@ -88,6 +89,7 @@ class LenientRows:
         self._redactor = redactor
         self._what = what
         sources = {column.name: column.field for column in columns}
+
         for name, kind, source in columns:
             if kind is Kind.BODY:
                 # a body fills two columns, so that BASE64 columns are skipped below
@@ -96,6 +98,7 @@ class LenientRows:
                 self.columns[name], self.columns[encoded] = bodies
             elif source is not None and kind is not Kind.BASE64:
                 self.columns[name] = self._column(kind, source)
+
         self.columns["extra"] = self._extra(frozenset(filter(None, sources.values())))
 
     def table(self) -> pa.Table:
@@ -111,11 +114,13 @@ class LenientRows:
             return header_column(self._fitting(source, header_map))
         if kind not in _CONVERSIONS:
             return pa.array(self._texts(source), pa.string())
+
         convert, arrow_type = _CONVERSIONS[kind]
         values = self._fitting(source, convert)
         if kind is Kind.TIME_OR_ZERO:
             # the service sends 0 for a time that is unknown
             values = [value or None for value in values]
+
         return pa.array(values, arrow_type)
 
     def _ids(self, source: str) -> list[str]:
@@ -136,6 +141,7 @@ class LenientRows:
             if text is not value:
                 rejected[source] = value
             texts.append(text or None)
+
         return texts
 
     def _fitting(self, source: str, convert: Callable[[Any], Any]) -> list[Any]:
@@ -149,6 +155,7 @@ class LenientRows:
             if converted is None and value is not None:
                 rejected[source] = value
             converted_values.append(converted)
+
         return converted_values
 
     def _bodies(
@@ -162,8 +169,10 @@ class LenientRows:
                 if plain:
                     rejected[plain] = row.get(plain)
                 rejected[encoded] = self._without_own_tokens(row.get(encoded))
+
             texts.append(text)
             encoded_bodies.append(base64_text(raw, self._redactor))
+
         return pa.array(texts, pa.string()), pa.array(encoded_bodies, pa.string())
 
     def _without_own_tokens(self, encoded: Any) -> Any:
@@ -175,6 +184,7 @@ class LenientRows:
             return encoded
         if not is_in(raw.decode("latin-1")):
             return encoded
+
         return base64_text(raw, self._redactor)
 
     def _extra(self, known: frozenset[str]) -> pa.Array:
@@ -185,6 +195,7 @@ class LenientRows:
             # in the order of the row
             extra = rejected | {name: row[name] for name in row if name in unknown}
             extras.append(masked_json(extra, self._redactor))
+
         return pa.array(extras, pa.string())
 
 
@@ -206,6 +217,7 @@ def _labels(value: Any) -> bytes | None:
         return None
     if not all(isinstance(label, str) and is_clean(label) for label in value):
         return None
+
     return msgspec.json.encode(value)
 
 
@@ -215,6 +227,7 @@ def _unix_ms_of_text(value: Any) -> int | None:
         return unix_ms(value)
     if not _TIME_DIGITS.fullmatch(value):
         return None
+
     return unix_ms(int(value))
 
 

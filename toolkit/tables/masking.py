@@ -84,6 +84,7 @@ class ColumnMasker:
             self._text = lru_cache(_TUNING.cache_size)(redactor.text)
             self._url = lru_cache(_TUNING.cache_size)(redactor.url)
             self._mask = lru_cache(_TUNING.cache_size)(redactor.mask)
+
         self._cached_member = lru_cache(_TUNING.cache_size)(_member)
 
     def texts(self, column: pa.Array) -> pa.Array:
@@ -92,12 +93,14 @@ class ColumnMasker:
             return column
         if self._redactor.masks_personal:
             return self._where_likely(column, self._text, _SUSPICIOUS_OR_PERSONAL)
+
         return self._where_likely(column, self._text, _SUSPICIOUS, LIKELY)
 
     def urls(self, column: pa.Array) -> pa.Array:
         """Mask a column of URLs as `Redactor.url` does."""
         if self._redactor is None:
             return column
+
         quick = _SUSPICIOUS_URL
         if self._redactor.masks_personal:
             quick = _SUSPICIOUS_OR_PERSONAL
@@ -108,12 +111,15 @@ class ColumnMasker:
         redactor = self._redactor
         if redactor is None:
             return column
+
         rows = holding_own(column)
         if not len(rows):
             return column
+
         has_token = np.zeros(len(column), bool)
         has_token[rows] = True
         masked = each_distinct(column.take(pa.array(rows)), redactor.own)
+
         return pc.replace_with_mask(column, pa.array(has_token), masked)
 
     def own_json(self, column: pa.Array) -> pa.Array:
@@ -124,6 +130,7 @@ class ColumnMasker:
         masked = self.own(column)
         if masked is column:
             return column
+
         pairs = zip(masked.to_pylist(), column.to_pylist(), strict=True)
         texts = [
             after if after == before else _as_json(after) for after, before in pairs
@@ -156,6 +163,7 @@ class ColumnMasker:
         for name, kind, _ in columns:
             mask = masks.get(kind)
             masked[name] = values[name] if mask is None else mask(values[name])
+
         single_labels = values.get("label")
         if single_labels is not None and masked["labels"].null_count:
             # `label` was replaced by `labels`; an entry that has only `label` gets a list of one
@@ -163,6 +171,7 @@ class ColumnMasker:
                 single_labels, lambda label: labels_json([label], self._redactor)
             )
             masked["labels"] = pc.coalesce(masked["labels"], lists)
+
         arrays = [
             column.result() if isinstance(column, Future) else column
             for column in masked.values()
@@ -176,6 +185,7 @@ class ColumnMasker:
             pattern = likely()
         if pattern is None:
             return table
+
         # Columns of base64 are left out, because `base64_text` has masked the bytes: a mask is not base64.
         fields = [
             field
@@ -192,20 +202,24 @@ class ColumnMasker:
             table = table.set_column(
                 position, field, pa.chunked_array(chunks, field.type)
             )
+
         return table
 
     def headers(self, column: HeaderColumn) -> pa.Array:
         """Return header maps as JSON text, with the values masked as `Redactor.header` does."""
         if self._redactor is None:
             return column.texts()
+
         names = column.names.dictionary.to_pylist()
         is_secret = np.array([is_secret_name(name) for name in names], dtype=bool)
         if not is_secret.any():
             return column.texts(self.texts(column.values))
+
         # From names to headers to values: a secret header is masked completely, the others in parts.
         hidden = pa.array(is_secret[column.names.indices.to_numpy()][column.headers])
         masks = each_distinct(column.values.filter(hidden), self._mask)
         other_values = self.texts(pc.if_else(hidden, None, column.values))
+
         return column.texts(pc.replace_with_mask(other_values, hidden, masks))
 
     def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
@@ -225,6 +239,7 @@ class ColumnMasker:
         ]
         if not used_fields:
             return pa.nulls(rows, pa.string())
+
         members = [self._members(name, raws) for name, raws in used_fields]
         # ',"a":"x",",b":1' per row; null_handling="skip" would leave out rows without any member
         joined = pc.binary_join_element_wise(
@@ -233,6 +248,7 @@ class ColumnMasker:
         # the first comma becomes the opening brace
         opened = pc.binary_replace_slice(joined, 0, 1, "{")
         closed = pc.binary_join_element_wise(opened, "}", "")
+
         return pc.if_else(pc.equal(joined, ""), None, closed)
 
     def _members(self, name: str, raws: pa.Array) -> pa.Array:
@@ -243,6 +259,7 @@ class ColumnMasker:
         is_plain = pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(
             zero_copy_only=False
         )
+
         must_write = must_mask | ~is_plain
         if must_write.any():
             raw_values = distinct.filter(pa.array(must_write)).to_pylist()
@@ -253,6 +270,7 @@ class ColumnMasker:
             distinct = pc.replace_with_mask(
                 distinct, pa.array(must_write), pa.array(written, pa.binary())
             )
+
         prefix = f",{json.dumps(name)}:"
         members = pc.binary_join_element_wise(prefix, distinct.cast(pa.string()), "")
         return members.take(encoded.indices)
@@ -263,6 +281,7 @@ class ColumnMasker:
             return np.zeros(len(distinct), bool)
         if is_secret_name(name) or self._redactor.masks_personal:
             return np.ones(len(distinct), bool)
+
         suspects = np.array(_suspects(distinct, _SUSPICIOUS_JSON, _LIKELY_JSON))
         suspects[holding_own(distinct)] = True
         return suspects
@@ -282,14 +301,17 @@ class ColumnMasker:
         """Mask the distinct values that a search with `quick`, then with `closer`, finds suspicious."""
         encoded = column.dictionary_encode()
         distinct = self.own(encoded.dictionary)
+
         suspicious = _suspects(distinct, quick, closer)
         if suspicious.true_count:
             masked = [mask(text) for text in distinct.filter(suspicious).to_pylist()]
             distinct = pc.replace_with_mask(
                 distinct, suspicious, pa.array(masked, pa.string())
             )
+
         if distinct is encoded.dictionary:  # nothing was masked
             return column
+
         return distinct.take(encoded.indices)
 
 
@@ -298,6 +320,7 @@ def holding_own(column: pa.Array) -> Rows:
     pattern = likely()
     if pattern is None or not len(column) or not any(_with_match([column], pattern)):
         return np.empty(0, np.int64)
+
     rows: Rows = np.flatnonzero(
         _matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False)
     )
@@ -311,6 +334,7 @@ def plain_escapes_read(column: pa.Array) -> pa.Array:
             break
         column = pc.replace_substring(column, '\\"', '"')
         column = pc.replace_substring(column, "\\/", "/")
+
     return column
 
 
@@ -324,6 +348,7 @@ def _suspects(
     suspects = _matching(distinct, quick)
     if closer is None or suspects.true_count <= _TUNING.few:
         return suspects
+
     narrowed = pc.match_substring_regex(
         plain_escapes_read(distinct.filter(suspects)), closer
     )
@@ -334,6 +359,7 @@ def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     """Return which values match. Null stays null."""
     if len(column) >= _TUNING.few:
         return pc.match_substring_regex(column, pattern.pattern)
+
     matches = [_is_match(value, pattern) for value in column.to_pylist()]
     return pa.array(matches, pa.bool_())
 
@@ -341,6 +367,7 @@ def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
 def _is_match(value: str | bytes | None, pattern: re.Pattern[str]) -> bool | None:
     if value is None:
         return None
+
     # Latin-1 gives one character per byte; the patterns are ASCII
     text = value
     if isinstance(text, bytes):
@@ -357,6 +384,7 @@ def _with_match(
     """
     if not columns or len(columns[0]) < _TUNING.few:
         return [True for _ in columns]  # few values are searched one by one
+
     contents: list[memoryview] = []
     ends = np.zeros(len(columns) + 1, np.int64)
     for number, column in enumerate(columns):
@@ -366,9 +394,11 @@ def _with_match(
         column_bytes = list(filter(len, map(_bytes, chunks)))
         contents.extend(column_bytes)
         ends[number + 1] = ends[number] + sum(map(len, column_bytes))
+
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))]
     joined = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
     matches: list[bool] = pc.match_substring_regex(joined, pattern.pattern).to_pylist()
+
     return matches
 
 
@@ -377,6 +407,7 @@ def _bytes(column: pa.Array) -> memoryview:
     _, offsets, data = column.buffers()
     if data is None:
         return memoryview(b"")
+
     ends = np.frombuffer(offsets, np.int32, column.offset + len(column) + 1)
     return memoryview(data)[ends[column.offset] : ends[-1]]
 
@@ -399,6 +430,7 @@ def _as_json(text: str | None) -> str | None:
         msgspec.json.decode(text or "null")
     except (msgspec.DecodeError, RecursionError):
         return json.dumps(text)
+
     return text
 
 

@@ -84,14 +84,17 @@ def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[
         raise wrong(
             "filter", filter, "text in the filter language, or a MetadataFilter"
         )
+
     wanted = parse(filter) if isinstance(filter, str) else filter
     values = list(metadata_values(frame["metadata"]))
+
     matches = [wanted.matches(read) for read in values]
     if not any(matches):
         for reason in explain_no_match(values, wanted):
             warnings.warn(
                 f"Nothing matches: {reason}", UnexpectedResultWarning, stacklevel=2
             )
+
     return pd.Series(matches, index=frame.index, dtype=bool)
 
 
@@ -167,6 +170,7 @@ def metadata_fields(
     for metadata in metadata_values(read):
         for name, value in _walk(metadata, "", _MOST_LEVELS):
             counts[name].add(value)
+
     most_frequent = sorted(
         counts.items(), key=lambda item: (-item[1].kinds.total(), item[0])
     )[:most]
@@ -197,6 +201,7 @@ class _FieldCounts:
             (value, count) for (_, value), count in by_frequency[:_MOST_FREQUENT]
         )
         kind_names = tuple(kind for kind, _ in self.kinds.most_common())
+
         return MetadataField(name, kind_names, self.kinds.total(), frequent)
 
 
@@ -213,12 +218,14 @@ def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
         yield name, value
     if not deeper:
         return
+
     if isinstance(value, dict):
         inner_fields = _members_as_fields(value, name)
     elif isinstance(value, list) and name:
         inner_fields = _ends_as_fields(value, name)
     else:
         return
+
     for path, inner in inner_fields:
         yield from _walk(inner, path, deeper - 1)
 

@@ -19,6 +19,7 @@ def packed(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(target, table.schema, options=options) as stream:
         stream.write_table(table)
     data: bytes = target.getvalue().to_pybytes()
+
     return data
 
 

@@ -114,6 +114,7 @@ def clock_sentence(clocks: Sequence[ClockError]) -> str:
     """
     if not clocks:
         return ""
+
     total = sum(error.rows for error in clocks)
     times = f"{total:,} failure times are"
     if total == 1:
@@ -155,6 +156,7 @@ class Pause:
         read_from = end - retention
         if read_from <= start:
             return None
+
         return Gap(
             start=self.start,
             end=read_from.isoformat(timespec="milliseconds"),
@@ -295,6 +297,7 @@ class Receipt:
         """
         if not self.pauses:
             return self
+
         first = datetime.fromisoformat(self.pauses[0].start)
         earlier = [gap for gap in self.gaps if gap.bounds[0] < first]
         found = [
@@ -304,6 +307,7 @@ class Receipt:
         notes = tuple(
             note for note in self.notes if is_gap_at_last or note not in self.overdue
         )
+
         return replace(self, gaps=(*earlier, *found), notes=notes)
 
     @property
@@ -338,6 +342,7 @@ class Receipt:
         """
         if not isinstance(values, Mapping):
             raise _unfit(f"a value of the type {type(values).__name__}")
+
         defaults = {item.name: item.default for item in fields(cls)}
         plain = {name: value for name, value in values.items() if name in defaults}
         with_values = defaults | plain
@@ -345,11 +350,13 @@ class Receipt:
         if missing:
             got = f"none of {', '.join(missing)}"
             raise InputError("reading a receipt", got=got, expected="a whole receipt")
+
         plain |= {name: [] for name in _LISTS if plain.get(name) is None}
         try:
             result = msgspec.convert(plain, cls)
         except _ODD_VALUES as error:
             raise _unfit(str(error)[:_LONGEST]) from None
+
         _check_times(result)
         _check_ranges(result)
         return result
@@ -367,6 +374,7 @@ class Receipt:
         if not self.complete:
             reasons = "; ".join(self.reasons) or "the load did not end"
             clauses = [f"not complete: {self.rows:,} {kind}", reasons]
+
         if self.clocks:
             clauses.append(clock_sentence(self.clocks))
         clauses += self.overdue
@@ -394,6 +402,7 @@ class Receipt:
             rows = self.rows
         if rows <= self.rows:
             return f"{rows:,} of the {self.rows:,} rows"
+
         return f"{rows:,} rows, not the {self.rows:,}"
 
     def __str__(self) -> str:
@@ -410,6 +419,7 @@ class Receipt:
             for name, value in values.items()
             if value not in (None, [], {}, "")
         ]
+
         return facts_html(
             self.verdict, ((name, _shown(value)) for name, value in facts)
         )
@@ -437,6 +447,7 @@ def checked_instant(name: str, text: str) -> str:
             return text
     except ValueError:
         pass
+
     raise _unfit(f"{text[:40]!r} for {name}")
 
 
@@ -447,9 +458,11 @@ def _check_times(receipt: Receipt) -> None:
     for gap in receipt.gaps:
         checked_instant("a gap", gap.start)
         checked_instant("a gap", gap.end)
+
     for pause in receipt.pauses:
         checked_instant("a pause", pause.start)
         checked_instant("a pause", pause.end)
+
     if receipt.syncs is not None and receipt.syncs.complete_at is not None:
         checked_instant("complete_at", receipt.syncs.complete_at)
 
@@ -461,6 +474,7 @@ def _check_ranges(receipt: Receipt) -> None:
         raise _unfit("a retention that is no duration of at most 36,500 days")
     if _depth(receipt.scope) > _DEEPEST:
         raise _unfit(f"a scope nested more than {_DEEPEST} deep")
+
     # numbers that do not fit into 64 bits cannot be stored with a frame
     for name, value in vars(receipt).items():
         if isinstance(value, int) and not 0 <= value < 1 << 63:
@@ -480,6 +494,7 @@ def requested_time(
     value = receipt.scope.get(name)
     if value is None:
         return None
+
     return datetime.fromisoformat(checked_instant(name, str(value)))
 
 
@@ -494,8 +509,10 @@ def _depth(value: Any, most: int = _DEEPEST) -> int:
         inner = value.values()
     elif isinstance(value, list):
         inner = value
+
     if most < 0:
         return 1
+
     return 1 + max((_depth(item, most - 1) for item in inner), default=0)
 
 
@@ -515,6 +532,7 @@ def _shown(value: Any) -> str:
         return "; ".join(map(_shown, value))
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+
     return str(value)
 
 
@@ -575,7 +593,9 @@ def get_receipt(frame: HasAttrs) -> Receipt:
             expected="a frame made by a loader",
             next_step="If the frame is made of several loads, pass one of the loaded frames.",
         )
+
     loaded = Receipt.from_dict(values)
     if isinstance(frame, Sized) and len(frame) != loaded.rows:
         return replace(loaded, frame_rows=len(frame))
+
     return replace(loaded, frame_rows=None)

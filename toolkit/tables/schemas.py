@@ -286,6 +286,7 @@ def hits(
     """Return the schema of query results with the included parts."""
     included = {"metadata": metadata, "data": data}
     included |= dict.fromkeys(("vector", "sparse_indices", "sparse_values"), vectors)
+
     return pa.schema(
         [
             pa.field("query", pa.int64(), nullable=False),

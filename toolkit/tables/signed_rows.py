@@ -113,6 +113,7 @@ def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRo
         )
         for row in first[order]
     ]
+
     return SignedRows(
         list(positions), signatures, documents, np.argsort(order)[codes], of_body
     )
@@ -125,6 +126,7 @@ def with_signatures(
     position = table.schema.get_field_index(SIGNATURE)
     if position >= 0 and are_signed(table[SIGNATURE]):
         return table, learned
+
     rows = sign_rows(table, learned, reader)
     ids = pa.array([document.id for document in rows.documents], pa.string()).take(
         pa.array(rows.codes)
@@ -133,6 +135,7 @@ def with_signatures(
         table = table.append_column(SIGNATURE, ids)
     else:
         table = table.set_column(position, table.schema.field(position), ids)
+
     return table, learned.extended(rows.signatures)
 
 
@@ -140,6 +143,7 @@ def can_be_signed(schema: pa.Schema) -> bool:
     """Return whether a table has the columns that a signature is made from, with usable types."""
     if not {"dlq_id", *SIGNED_COLUMNS} <= set(schema.names):
         return False
+
     status, *bodies = [schema.field(name).type for name in SIGNED_COLUMNS]
     is_number = pa.types.is_integer(status) or pa.types.is_floating(status)
     return bool(is_number and all(map(_is_string, bodies)))
@@ -153,6 +157,7 @@ def are_signed(ids: pa.ChunkedArray) -> bool:
     """Return whether all values are signatures of the current rules. A user's column can have this name."""
     if not _is_string(ids.type):
         return False
+
     return bool(
         pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py()
     )
@@ -174,6 +179,7 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
             for value in encoded.dictionary.to_pylist()
         ]
         codes.append(np.array(known, dtype=np.int64)[encoded.indices.to_numpy()])
+
     return list(positions), np.concatenate(codes)
 
 
@@ -185,6 +191,7 @@ def _with_status(signature: Signature, status: object, *, binary: bool) -> Signa
     tells_little = signature.document.kind in _TELL_LITTLE or has_only_keys
     if status is None or not tells_little:
         return signature
+
     return Signature(
         signature.document,
         (*signature.facts, f"status {status:g}"),

@@ -97,6 +97,7 @@ def flatten(
     """
     frame = checked_frame("frame", frame)
     vectors = choice("vectors", vectors, ("text", "columns"))
+
     names: list[Any] = []
     columns: list[pd.Series[Any]] = []
     for name, column in frame.items():
@@ -110,6 +111,7 @@ def flatten(
             numbers = list(_numbers(column))
             names += [f"{name}_{number}" for number in range(len(numbers))]
             columns += numbers
+
     if frame.columns.is_unique:
         _check_unique(names)
     if columns:
@@ -118,6 +120,7 @@ def flatten(
         flat.columns = pd.Index(names, dtype=frame.columns.dtype)
     else:
         flat = frame.copy()
+
     flat.attrs = dict(frame.attrs)
     return flat
 
@@ -191,6 +194,7 @@ def export_excel(
             expected="the package openpyxl",
             next_step="Install it: pip install openpyxl.",
         ) from None
+
     if len(flat) + 1 > _ROWS or len(flat.columns) > _COLUMNS:
         raise InputError(
             "writing an Excel workbook",
@@ -198,12 +202,14 @@ def export_excel(
             expected=f"at most {_ROWS - 1:,} rows and {_COLUMNS:,} columns",
             next_step="Write parts of it, or use to_parquet or export_csv.",
         )
+
     book = openpyxl.Workbook(write_only=True)
     try:
         with ProgressBar(
             checked, title="workbook", unit="rows", total=len(flat)
         ) as bar:
             _fill(book, flat, new_cell, bar)
+
         write_file(target, book.save)
     except OSError as error:
         # of the rows, which openpyxl first writes into a temporary file
@@ -269,6 +275,7 @@ def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
         names = list(checked_frame("frame", parts.empty, distinct=True).columns)
         rows = parts.map(_csv_rows_with_error, names)
         empty = with_error(parts.empty)
+
     header = _csv(flatten(empty), is_header=True)
     target = file_path("path", path)
     write_file(target, lambda file: file.writelines(chain([header], rows)))
@@ -295,6 +302,7 @@ def _csv(flat: pd.DataFrame, *, is_header: bool) -> bytes:
         if getattr(column.dtype, "kind", "O") not in "biufcmM":
             # all that is neither a number nor a time
             flat.isetitem(index, [_text_only(value) for value in column])
+
     flat.columns = pd.Index(
         [_text_only(str(name)) for name in flat.columns], dtype=object
     )
@@ -305,6 +313,7 @@ def _csv(flat: pd.DataFrame, *, is_header: bool) -> bytes:
     options: dict[str, Any] = {"encoding": encoding, "quoting": csv.QUOTE_NONNUMERIC}
     buffer = BytesIO()
     flat.to_csv(buffer, index=False, header=is_header, mode="wb", **options)
+
     return buffer.getvalue()
 
 
@@ -322,12 +331,14 @@ def _text_only(value: Any) -> Any:
     """
     if isinstance(value, Number | timedelta):
         return value
+
     text = str(value)
     if isinstance(value, str):
         text = _written(value)
     safe = _BEGINS_FORMULA.sub("'", text)
     if isinstance(value, str) or safe != text:
         return safe
+
     return value
 
 
@@ -339,10 +350,12 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> Non
     def cell(value: Any) -> Any:
         if not isinstance(value, str):
             return value
+
         text_cell = new_cell(sheet, value=value)
         text_cell.data_type = "s"  # a string, even if it looks like a formula
         # it also stays a string if it is edited
         text_cell.quotePrefix = value.startswith(_FORMULA)
+
         return text_cell
 
     names = [_written(str(name)) for name in flat.columns]
@@ -352,14 +365,17 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> Non
         map(_plain, flat.iloc[:, index].astype(object))
         for index in range(flat.shape[1])
     ]
+
     for number, values in enumerate(zip(*columns, strict=True), start=2):
         row = list(values)
         for index, value in enumerate(row):
             if isinstance(value, str) and len(value) > _TEXT:
                 truncated.append((number, names[index], len(value)))
                 row[index] = value[: _TEXT - 1] + "…"
+
         sheet.append(list(map(cell, row)))
         bar.add(1)
+
     if truncated:
         notes = book.create_sheet("truncated")
         notes.append(["row", "column", "characters"])
@@ -404,9 +420,11 @@ def _plain(value: Any) -> Any:
     """Return a value in a form that a workbook can contain."""
     if value is pd.NaT or missing(value):
         return None
+
     for kinds, convert in _PLAIN_FORMS:
         if isinstance(value, kinds):
             return convert(value)
+
     return _written(str(value))
 
 
@@ -431,6 +449,7 @@ def _plain_time(time: pd.Timestamp) -> Any:
         utc = time.tz_convert("UTC").tz_localize(None)
     if _FIRST <= utc <= _LAST:
         return utc.to_pydatetime(warn=False)
+
     return time.isoformat()
 
 

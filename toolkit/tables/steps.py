@@ -78,6 +78,7 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
     """
     frame = checked_frame("failures", failures, "dlq_id")
     known = _known_columns(frame)
+
     rows: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
     for values in zip(*known.values(), strict=True):
@@ -85,6 +86,7 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
         steps, other = _steps_of(row)
         others[other] += 1
         rows += _with_ids(steps, row)
+
     del others[""]
     if others:
         counts = sorted(others.items())
@@ -94,6 +96,7 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
             UnexpectedResultWarning,
             stacklevel=2,
         )
+
     return to_frame(LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps").table())
 
 
@@ -103,12 +106,14 @@ def _known_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     for name in frame.columns.intersection(list(_COLUMNS)):
         column = checked_frame("failures", frame, name)[name]
         columns[name] = texts_of(column).to_pylist()
+
     if columns.keys().isdisjoint({"body", "extra"}):
         raise InputError(
             "reading failures",
             got="a frame without the column 'body'",
             expected="a frame from load_failures with this column, or a frame from load_runs",
         )
+
     return columns
 
 
@@ -137,6 +142,7 @@ def _delivered(
         return [], "empty"
     if not text.lstrip().startswith("["):
         return [], "that are not a JSON array"
+
     # for example '[{"messageId": "m0", "body": "e30="}, {"mess', which is cut within the second step
     items, truncated = parse_truncated(text)
     if truncated:
@@ -144,6 +150,7 @@ def _delivered(
     other = _other_content(items)
     if other:
         return [], other
+
     steps = [_step(item, position) for position, item in enumerate(items)]
     steps[-1]["truncated"] |= truncated
     return steps, ""
@@ -159,6 +166,7 @@ def _other_content(items: Any) -> str:
         return "arrays of something else"
     if not all(map(_is_item, items)):
         return "arrays of something else"
+
     return ""
 
 
@@ -168,6 +176,7 @@ def _without_empty_end(items: Any) -> Any:
         return None
     if isinstance(items, list) and not items[-1]:
         return items[:-1] or None
+
     return items
 
 
@@ -175,9 +184,11 @@ def _body_text(body: str | None, encoded: str | None) -> str | None:
     """Return a body that is text, or that is base64 because it was not UTF-8."""
     if body is not None or encoded is None:
         return body
+
     raw = base64_bytes(encoded)
     if raw is None:
         return None
+
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -185,6 +196,7 @@ def _is_item(item: Any) -> bool:
     """Return True for a step with a body in base64. A truncated step may have only the id."""
     if not isinstance(item, dict):
         return False
+
     names = item.keys() & {"messageId", "body"}
     return bool(names) and all(isinstance(item[name], str) for name in names)
 
@@ -197,6 +209,7 @@ def _step(item: dict[str, Any], position: int) -> dict[str, Any]:
     delivery["truncated"] = is_cut
     if position == 0:
         return delivery | _INITIAL | _output(text, raw)
+
     step_json = text or ""
     if raw is not None:
         step_json = raw.decode("utf-8", "surrogateescape")
@@ -204,6 +217,7 @@ def _step(item: dict[str, Any], position: int) -> dict[str, Any]:
     if not isinstance(fields, dict):
         # not a step: the sent text becomes the output
         return delivery | _output(text, raw)
+
     return _known(fields) | delivery | {"truncated": is_cut or shortened}
 
 
@@ -212,6 +226,7 @@ def _base64_part(encoded: str) -> tuple[str, bool]:
     other_text = _NO_BASE64.search(encoded)  # for example a mask
     if other_text is not None:
         return encoded[: other_text.start()], True
+
     return encoded, bool(is_cut_base64(encoded))
 
 
@@ -226,10 +241,12 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
         return fields | {"out": json.dumps(output)}
     if fields.get("stepType") != "Call":
         return fields
+
     response, _ = parse_truncated(output)
     status = _members(response).get("status")
     if status is None:
         return fields
+
     return {"callResponseStatus": status} | fields
 
 
@@ -245,6 +262,7 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
         run = json_value(extra or "{}")
     except ValueError:
         return
+
     for group in _list_member(run, "steps"):
         for step in _list_member(group, "steps"):
             if isinstance(step, dict):
@@ -263,4 +281,5 @@ def _list_member(value: Any, name: str) -> list[Any]:
     member = _members(value).get(name)
     if isinstance(member, list):
         return member
+
     return []

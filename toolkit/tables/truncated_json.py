@@ -26,6 +26,7 @@ def parse_truncated(text: str) -> tuple[Any, bool]:
     for completed in _completions(text):
         with suppress(ValueError, RecursionError):
             return read_json(completed), True
+
     return None, False
 
 
@@ -80,4 +81,5 @@ def _scan_brackets(text: str) -> _Brackets:
             if brackets.open[-1:] != [sign]:
                 break
             brackets.closed_since.append(brackets.open.pop())
+
     return brackets

@@ -49,10 +49,12 @@ def explain_no_match(
     conditions = list(_conditions(wanted))
     match_counts = [sum(map(condition.matches, rows)) for condition in conditions]
     messages = unknown_fields(rows, wanted)
+
     for condition, count in zip(conditions, match_counts, strict=True):
         # a condition with NOT matches most rows, so it rarely is the mistake
         if count == 0 and not _is_negated(condition):
             messages += _explained(condition, rows, only_mistakes=only_mistakes)
+
     if not messages and not only_mistakes:
         messages = _exclusion(wanted, conditions, match_counts)
     return list(dict.fromkeys(messages))
@@ -64,9 +66,11 @@ def _exclusion(
     """Return a message if each condition matches rows, but no row matches all; otherwise none."""
     if not isinstance(wanted, And) or 0 in match_counts:
         return []
+
     counted = zip(conditions, match_counts, strict=True)
     by_text = {condition.text(): count for condition, count in counted}
     listed = ", ".join(f"{text} ({count:,})" for text, count in by_text.items())
+
     return [f"each condition matches some metadata, but none matches all: {listed}."]
 
 
@@ -98,6 +102,7 @@ def _unknown_step(
             parent = _place_of_member(path[:depth])
             suggestion = nearest(step, sorted(known))
             return f"no metadata has a field {step!r}{parent}. {suggestion}"
+
     return None
 
 
@@ -108,6 +113,7 @@ def _member_names(rows: list[dict[str, Any]], path: tuple[str | int, ...]) -> se
         parent = resolve(row, path)
         if isinstance(parent, dict):
             names.update(parent)
+
     return names
 
 
@@ -115,6 +121,7 @@ def _place_of_member(path: tuple[str | int, ...]) -> str:
     """Return where a member was expected, for example " in 'address'"; "" for the metadata itself."""
     if not path:
         return ""
+
     dotted = ".".join(map(str, path))
     return f" in {dotted!r}"
 
@@ -140,17 +147,21 @@ def _explained(
     values = list(filter(_is_present, (resolve(row, path) for row in rows)))
     if not values:
         return []
+
     suggestion = _suggested_form(condition, values)
     if suggestion is not None:
         return [_no_match(condition, values, suggestion)]
+
     known = frequent_texts(values)
     if known and _can_be_misspelt(condition):
         messages = _unknown_values(condition, known)
         if only_mistakes:
             return list(filter(_has_suggestion, messages))
         return messages
+
     if only_mistakes and _has_kind(values, _compared(condition)):
         return []
+
     return [_no_match(condition, values)]
 
 
@@ -175,6 +186,7 @@ def _suggested_form(condition: Condition, values: list[Any]) -> str | None:
         count = sum(map(form.accepts, values))
         if count:
             return f"Did you mean {_short(form)}? It matches {count:,}."
+
     return None
 
 
@@ -198,6 +210,7 @@ def _unknown_values(condition: Condition, known: list[str]) -> list[str]:
             messages.append(
                 f"no metadata has {condition.field} {shown!r}. {suggestion}"
             )
+
     return messages
 
 
@@ -208,10 +221,12 @@ def _reason(condition: Condition, values: list[Any]) -> str:
     reason = f"{condition.field} is {listed}"
     if is_secret_name(condition.field):
         return reason
+
     if set(kinds) == {_KINDS[float]}:
         least, most = min(values), max(values)
         if least < most:
             return f"{reason} from {least} to {most}"
+
     example = str(values[0])[:_LONGEST]
     return f"{reason}, for example {example!r}".replace('"', "")
 

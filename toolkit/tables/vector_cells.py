@@ -30,6 +30,7 @@ class Vector(tuple[float, ...]):
         shown = list(map(_short_number, self))
         if len(shown) <= _SHOWN + 1:
             return f"[{', '.join(shown)}]"
+
         return f"[{', '.join(shown[:_SHOWN])}, … {len(shown):,} numbers]"
 
     def __str__(self) -> str:

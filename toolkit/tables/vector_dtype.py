@@ -66,6 +66,7 @@ class VectorDtype(ExtensionDtype):
             raise TypeError(
                 f"vectors of {numbers}: expected one of {', '.join(_NUMBERS)}"
             )
+
         self.numbers = numbers
         self.dimension = dimension
 
@@ -85,6 +86,7 @@ class VectorDtype(ExtensionDtype):
         numbers = _NUMBERS[self.numbers]
         if self.dimension:
             return pa.list_(numbers, self.dimension)
+
         return pa.list_(numbers)
 
     @staticmethod
@@ -112,9 +114,11 @@ class VectorDtype(ExtensionDtype):
             raise TypeError(
                 f"'construct_from_string' expects a string, got {type(string)}"
             )
+
         match = _NAME.fullmatch(string)
         if match is None:
             raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
+
         dimension = None
         if match[2]:
             dimension = int(match[2])
@@ -134,6 +138,7 @@ class VectorDtype(ExtensionDtype):
     def _get_common_dtype(self, dtypes: list[Any]) -> VectorDtype | None:
         if not all(isinstance(dtype, VectorDtype) for dtype in dtypes):
             return None
+
         dimensions = {dtype.dimension for dtype in dtypes}
         numbers = {dtype.numbers for dtype in dtypes}
         # float64 has all values of float32; vectors of several dimensions are a type without dimension
@@ -177,6 +182,7 @@ class VectorArray(ExtensionArray):
             if wanted is None:
                 return cls(scalars._data)
             return cls(scalars._cast(wanted))
+
         rows = list(map(_numbers_of_cell, scalars))
         if wanted is None:
             wanted = _dtype_of(rows)
@@ -224,11 +230,13 @@ class VectorArray(ExtensionArray):
             return self._row(int(item))
         if isinstance(item, slice):
             return self._slice(item)
+
         if not hasattr(item, "dtype"):
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
                 "boolean arrays are valid indices"
             )
+
         if item.dtype == bool:
             item = np.flatnonzero(item)
         return self.take(item)
@@ -241,6 +249,7 @@ class VectorArray(ExtensionArray):
             raise IndexError(
                 f"index {index} is out of bounds for axis 0 with size {len(self)}"
             )
+
         return type(self)(self._data.slice(position, 1))._objects()[0]
 
     def _slice(self, item: slice) -> Self:
@@ -251,21 +260,25 @@ class VectorArray(ExtensionArray):
             result = type(self)(consecutive)
         else:
             result = self.take(rows)
+
         result._readonly = self._readonly
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._readonly:
             raise ValueError("Cannot modify read-only array")
+
         if isinstance(value, str | bytes):
             # as a sequence, text would be several vectors of one character each
             raise TypeError(
                 f"Invalid value {value[:40]!r} for dtype '{self.dtype}': expected a vector or None"
             )
+
         key = check_array_indexer(self, key)
         single = missing(value) or is_vector(value)
         if not single and isinstance(key, int | np.integer):
             raise ValueError("setting one row with several vectors")
+
         vectors = value
         if single:
             vectors = [value]
@@ -274,6 +287,7 @@ class VectorArray(ExtensionArray):
         # replace row 1 of three, rows 0, 3 and 2 of the four are taken.
         choice = np.arange(len(self))
         positions = choice[key]
+
         is_one_each = not single and np.ndim(positions) > 0
         if not is_one_each:
             choice[key] = len(self)
@@ -281,14 +295,17 @@ class VectorArray(ExtensionArray):
             choice[key] = len(self) + np.arange(len(new))
         else:
             raise ValueError(f"cannot set {len(positions)} rows to {len(new)} vectors")
+
         self._data = self._concat_same_type([self, new])._data.take(pa.array(choice))
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, pd.Series | pd.Index | pd.DataFrame):
             return NotImplemented
+
         others = _compared_with(other, len(self))
         if len(others) != len(self):
             raise ValueError("Lengths must match to compare")
+
         return np.array(
             [
                 _comparable(mine) == _comparable(theirs)
@@ -349,10 +366,12 @@ class VectorArray(ExtensionArray):
                 count += 1
         else:
             positions = np.where(positions < 0, positions + count, positions)
+
         if ((positions >= count) | (positions < -int(allow_fill))).any():
             if not count:
                 raise IndexError("cannot do a non-empty take from an empty axes")
             raise IndexError("out of bounds value in 'indices'.")
+
         return type(self)(whole.take(pa.array(positions, mask=positions < 0)))
 
     def copy(self) -> Self:
@@ -375,6 +394,7 @@ class VectorArray(ExtensionArray):
         encoded = self._bytes().dictionary_encode(null_encoding)
         codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.intp)
         there = np.flatnonzero(codes >= 0)
+
         return codes, self.take(there[np.unique(codes[there], return_index=True)[1]])
 
     def unique(self) -> Self:
@@ -419,6 +439,7 @@ class VectorArray(ExtensionArray):
             vector_type = Float32Vector
             # the fewest digits that read back to the same float32
             flat = flat.cast(pa.string()).cast(pa.float64())
+
         numbers, starts = flat.to_pylist(), positions.tolist()
         objects = np.empty(len(self), dtype=object)
         objects[:] = self.dtype.na_value
@@ -437,6 +458,7 @@ class VectorArray(ExtensionArray):
             pa.py_buffer(positions * numbers.itemsize),
             pa.py_buffer(np.ascontiguousarray(numbers)),
         ]
+
         return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
     def _hash_pandas_object(
@@ -455,6 +477,7 @@ class VectorArray(ExtensionArray):
         at = pa.array(
             np.arange(len(shifts)) - shifts, mask=np.repeat(lengths == 0, counts)
         )
+
         return pd.array(flat.take(at).to_pandas()), counts.astype(np.uint64)
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
@@ -467,11 +490,13 @@ def _without_ellipsis(item: Any) -> Any:
         return slice(None)
     if not isinstance(item, tuple):
         return item
+
     indices = [part for part in item if part is not Ellipsis]
     if len(indices) > 1:
         raise IndexError("too many indices for array.")
     if indices:
         return indices[0]
+
     return slice(None)
 
 
@@ -492,6 +517,7 @@ def _numbers_of_text(text: Any) -> list[Any] | None:
     """Return the numbers of a cell of JSON text, or None for a missing one."""
     if missing(text):
         return None
+
     numbers: list[Any] = json.loads(text)
     return numbers
 
@@ -507,6 +533,7 @@ def _compared_with(other: object, rows: int) -> list[Any]:
     is_text = isinstance(other, str | bytes)
     if is_text or is_vector(other) or not isinstance(other, Iterable):
         return [other] * rows
+
     return list(other)
 
 
@@ -518,6 +545,7 @@ def is_vector(value: Any) -> bool:
         return value.dtype != object and value.ndim == 1
     if not isinstance(value, list | tuple) or not value:
         return False
+
     return all(map(_is_number, value))
 
 
@@ -537,4 +565,5 @@ def _dtype_of(rows: list[list[Any] | None]) -> VectorDtype:
     types = set(map(type, chain.from_iterable(filter(None, rows))))
     if types and all(issubclass(kind, int | np.integer) for kind in types):
         return VectorDtype("int64")
+
     return VectorDtype("float64")

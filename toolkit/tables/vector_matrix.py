@@ -46,6 +46,7 @@ def as_matrix(vectors: FrameLike | pd.Series[Any]) -> npt.NDArray[np.float32]:
         column = _list_column(vectors)
     else:
         column = _list_column(checked_frame("vectors", vectors, "vector")["vector"])
+
     if column.null_count:
         raise InputError(
             _MAKING_A_MATRIX,
@@ -54,8 +55,10 @@ def as_matrix(vectors: FrameLike | pd.Series[Any]) -> npt.NDArray[np.float32]:
             next_step="Keep the usable rows: vectors[vectors['vector'].notna()]; see vector_problem for the "
             "reasons.",
         )
+
     if not is_numbers(column.type):  # no rows, in a column without a type
         return np.empty((0, 0), dtype=np.float32)
+
     dimension = _only_dimension(column)
     elements = column.flatten()
     if elements.null_count:
@@ -64,6 +67,7 @@ def as_matrix(vectors: FrameLike | pd.Series[Any]) -> npt.NDArray[np.float32]:
             got="vectors with missing numbers",
             expected="numbers only",
         )
+
     numbers = elements.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
         return np.asarray(numbers, dtype=np.float32).reshape(len(column), dimension)
@@ -75,10 +79,12 @@ def _list_column(vectors: pd.Series[Any]) -> pa.Array:
         column = pa.array(vectors, from_pandas=True)
     except UNFIT:
         raise _not_vectors(vectors) from None
+
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if len(column) and not (pa.types.is_null(column.type) or is_numbers(column.type)):
         raise _not_vectors(vectors)
+
     return column
 
 
@@ -97,6 +103,7 @@ def _only_dimension(column: pa.Array) -> int:
         return int(column.type.list_size)
     if not len(column):
         return 0
+
     lengths = column.value_lengths().unique().to_pylist()
     if len(lengths) > 1:
         raise InputError(
@@ -104,6 +111,7 @@ def _only_dimension(column: pa.Array) -> int:
             got=f"dimensions {sorted(lengths)}",
             expected="vectors of one dimension",
         )
+
     return int(lengths[0])
 
 
@@ -116,6 +124,7 @@ def is_numbers(kind: pa.DataType) -> bool:
     )
     if not is_list:
         return False
+
     return bool(
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     )

@@ -77,6 +77,7 @@ def decode_vectors(
     # if the cut was wrong, `read_rows` has read other vectors, and `numbers` are not the numbers of these
     # rows
     is_cut_right = len(decoded) == len(cut) and all(map(is_, vectors, cut))
+
     try:
         if not is_cut_right:
             numbers = None
@@ -91,10 +92,12 @@ def decode_vectors(
             dimension=dimension,
             want_vectors=want_vectors,
         )
+
     if want_vectors:
         for index, row in enumerate(decoded):
             if row.vector is None and not row.sparse:
                 problems[index] = "no vector"
+
     namespaces = pa.repeat(pa.scalar(namespace, pa.string()), len(decoded))
     columns = {"namespace": namespaces, **_columns(decoded, dense, problems)}
     return pa.table(columns, schema=schemas.vectors(dimension))
@@ -116,11 +119,13 @@ def decode_hits(
         hits += results
         queries += repeat(query, len(results))
         ranks += range(1, len(results) + 1)
+
     try:
         dimension = _first_dimension(hits)
         dense, problems = dense_column([row.vector for row in hits], dimension)
     except ValueError:
         raise _unreadable(_HITS) from None
+
     scores = [_score(row.score, index) for index, row in enumerate(hits)]
     columns = {
         "query": pa.array(queries, pa.int64()),
@@ -129,6 +134,7 @@ def decode_hits(
         **_columns(hits, dense, problems),
     }
     schema = schemas.hits(dimension, vectors=vectors, metadata=metadata, data=data)
+
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
@@ -140,12 +146,15 @@ def read_rows(
         rows = _strict_rows(raw, what=what)
     except _DECODE_ERRORS:
         return list(_lenient_rows(uncut(raw, cut), what=what))
+
     if not cut:
         return rows
+
     rows_with_placeholder = [row for row in rows if row.vector == CUT]
     if len(rows_with_placeholder) != len(cut):
         # For example, a member of the metadata was cut out.
         return read_rows(uncut(raw, cut), what=what)
+
     for row, vector in zip(rows_with_placeholder, cut, strict=True):
         row.vector = vector
     return rows
@@ -161,6 +170,7 @@ def _strict_rows(raw: bytes, *, what: str) -> list[VectorRow]:
             row.vector = vector
         if metadata not in _NULLS:
             row.metadata = metadata.decode()
+
     return rows
 
 
@@ -176,6 +186,7 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
             got="another JSON value",
             expected="a JSON array of objects",
         ) from None
+
     for index, row in enumerate(rows):
         present = {name: text for name, text in row.items() if text != "null"}
         identity = {"id": _member_value(present, "id")}
@@ -196,6 +207,7 @@ def _member_value(members_present: dict[str, str], name: str) -> Any:
     text = members_present.get(name)
     if text is None:
         return None
+
     return read_json(text)
 
 
@@ -204,6 +216,7 @@ def _lenient_data(members_present: dict[str, str]) -> str | None:
     data = _member_value(members_present, "data")
     if data is None:
         return None
+
     if not isinstance(data, str):
         data = members_present["data"]
     return clean(data)
@@ -217,6 +230,7 @@ def _score(score: Any, index: int) -> float:
     if type(score) not in (int, float):
         got = f"score={shown(score)} in hit {index}"
         raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
+
     try:
         return float(score)
     except OverflowError:
@@ -241,6 +255,7 @@ def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
             vector = as_value(row.vector)
         if isinstance(vector, list):
             return len(vector) or None
+
     return None
 
 
@@ -255,8 +270,10 @@ def _columns(
         if row.sparse is not None and row_indices is None:
             reasons = (problems[row_number], "sparse vector not usable")
             problems[row_number] = "; ".join(filter(None, reasons))
+
         indices.append(row_indices)
         values.append(row_values)
+
     return {
         "id": pa.array([row.id for row in rows], pa.string()),
         "vector": dense,
@@ -272,13 +289,16 @@ def _sparse(value: Any) -> tuple[list[int | None] | None, list[float] | None]:
     """Return the indices and values of a sparse vector, or None and None if it cannot be used."""
     if not isinstance(value, dict):
         return None, None
+
     indices, values = value.get("indices"), value.get("values")
     if not isinstance(indices, list) or not isinstance(values, list):
         return None, None
+
     whole_indices = list(map(whole_number, indices))
     are_usable = None not in whole_indices and all(map(_fits_float32, values))
     if len(indices) != len(values) or not are_usable:
         return None, None
+
     return whole_indices, list(map(float, values))
 
 

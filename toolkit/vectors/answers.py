@@ -106,6 +106,7 @@ class AnswerChanges:
         """
         if self.unanswered == len(self.frame):
             return False
+
         lowest = self.frame["order"].min()
         return not self.deleted and not self.moved and not lowest < least
 
@@ -116,6 +117,7 @@ class AnswerChanges:
             return self._changes()
         if self.unanswered == len(self.frame):
             return "Nothing is known: no pinned query had an answer. Pin the queries again."
+
         without = _queries_counted(self.unanswered)
         return f"{self._changes()} {without} had no answer when pinned."
 
@@ -124,6 +126,7 @@ class AnswerChanges:
         changed = len(self.changed)
         if not changed and not self.moved:
             return f"The answers of {queries} are the same."
+
         parts = [f"the answers of {changed:,} of {queries} changed"]
         if not changed:
             parts = [f"the documents of {queries} are the same"]
@@ -132,19 +135,23 @@ class AnswerChanges:
                 f"{_percents(self.overlap)} of the documents are still returned",
                 f"rank-biased overlap {self.order.mean:.3f} [{self.order.low:.3f}, {self.order.high:.3f}]",
             ]
+
         if self.deleted:
             parts.append(
                 f"{counted(len(self.deleted), 'document')} no longer in the index:"
                 f" {', '.join(self.deleted[:3])}"
             )
+
         if self.moved:
             change = self.frame["score_change"].median()
             parts.append(
                 f"scores moved by {change:.2g} at the median, as with another model"
             )
+
         for row in self.judged.to_dict("records"):
             interval = f"[{row['low']:+.3f}, {row['high']:+.3f}]"
             parts.append(f"{row['measure']} {row['difference']:+.3f} {interval}")
+
         sentence = "; ".join(parts)
         return f"{sentence[0].upper()}{sentence[1:]}."
 
@@ -156,6 +163,7 @@ class AnswerChanges:
         changed = self.changed.head(10)
         if changed.empty:
             return visible(self.verdict)
+
         return visible(f"{self.verdict}\n{changed.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
@@ -223,11 +231,13 @@ def pin_queries(
     unanswered = [number for number, hits in enumerate(answers) if not hits]
     if unanswered:
         _report_unanswered(service, wanted, unanswered)
+
     rows: list[tuple[int, int, str, float]] = []
     for number, hits in enumerate(answers):
         rows += [
             (number, rank, key, score) for rank, (key, score) in enumerate(hits, 1)
         ]
+
     frame = typed_tuples(rows, query="Int64", rank="Int64", id="str", score="float64")
     about = {
         "format": _FORMAT,
@@ -237,6 +247,7 @@ def pin_queries(
     table = pa.Table.from_pandas(frame, preserve_index=False)
     table = table.replace_schema_metadata({"pinned": json.dumps(about)})
     write_file(target, lambda file: pq.write_table(table, file))
+
     return frame
 
 
@@ -291,12 +302,14 @@ def check_queries(
     wanted, pinned, kind = _read(file_path("path", path))
     relevance = read_judgements(judgements, wanted)
     answers = _ask(service, wanted)
+
     rows: list[dict[str, Any]] = []
     for number, (before, after) in enumerate(zip(pinned, answers, strict=True)):
         rows.append(
             {"query": number, "asked": _asked(wanted[number])}
             | _compared(before, after, wanted[number].top_k)
         )
+
     _find_deleted(service, wanted, rows)
     columns = {
         "query": "Int64", "asked": "str", "overlap": "float64", "order": "float64", "score_change": "float64",
@@ -307,6 +320,7 @@ def check_queries(
     )
     k = max(item.top_k for item in wanted)
     changes = frame["score_change"].dropna()
+
     return AnswerChanges(
         frame=frame.sort_values(["order", "query"], ignore_index=True),
         overlap=mean_recall(frame["overlap"].tolist(), k=k, seed=seed),
@@ -332,6 +346,7 @@ def _report_unanswered(
             expected="answers, with which later ones are compared",
             next_step=reason or "Look at the namespace and the filters.",
         )
+
     named = ", ".join(
         f"{number} ({service.redactor.own(_asked(wanted[number]))})"
         for number in unanswered[:_NAMED]
@@ -351,6 +366,7 @@ def _wanted(queries: Any, k: int, namespace: str) -> list[VectorQuery]:
         listed, Iterable
     ):
         raise wrong("queries", queries, "strings or VectorQuery values")
+
     wanted = []
     for number, item in enumerate(listed):
         if isinstance(item, str):
@@ -366,9 +382,12 @@ def _wanted(queries: Any, k: int, namespace: str) -> list[VectorQuery]:
                 got=shown(item),
                 expected="a string or a VectorQuery",
             )
+
         wanted.append(asked)
+
     if not wanted:
         raise wrong("queries", queries, "at least one query")
+
     return wanted
 
 
@@ -382,6 +401,7 @@ def _ask(service: Service, wanted: Sequence[VectorQuery]) -> list[_Hits]:
             hits["query"], hits["id"], hits["score"], strict=True
         ):
             answers[start + number].append((str(key), float(score)))
+
     return answers
 
 
@@ -409,6 +429,7 @@ def _read(path: Path) -> tuple[list[VectorQuery], list[_Hits], str]:
             expected=f"a file that pin_queries wrote, in the format {_FORMAT}",
             next_step="Pin the queries again: pin_queries(service, queries, path).",
         ) from None
+
     return wanted, answers, kind
 
 
@@ -422,6 +443,7 @@ def _asked(item: VectorQuery) -> str:
         asked = f"{len(item.vector):,} numbers"
     else:
         asked = "a sparse vector"
+
     if item.filter:
         asked += f" ({item.filter})"
     return shorten(asked, 60)
@@ -441,15 +463,18 @@ def _compared(before: _Hits, after: _Hits, k: int) -> dict[str, Any]:
     if kept:
         changes = [abs(new[key] - old[key]) / max(1.0, abs(old[key])) for key in kept]
         score_change = float(np.median(changes))
+
     overlap = 1.0
     if old:
         overlap = 1 - len(lost) / len(old)
     elif new:
         overlap = 0.0
+
     stand_ins = dict(
         zip(extra[len(extra) - ties :], _without(missing, lost), strict=False)
     )
     order = [stand_ins.get(key, key) for key in _as_pinned(after, list(old))]
+
     return {
         "overlap": overlap,
         "order": rank_biased_overlap(list(old), order),
@@ -489,7 +514,9 @@ def _as_pinned(hits: _Hits, pinned: list[str]) -> list[str]:
                 (name for name, _ in group), key=lambda name: rank.get(name, len(rank))
             )
             group = []
+
         group.append((key, score))
+
     return ordered + sorted(
         (name for name, _ in group), key=lambda name: rank.get(name, len(rank))
     )
@@ -509,6 +536,7 @@ def rank_biased_overlap(
     depth = max(len(first), len(second))
     if not depth:
         return 1.0
+
     shared = 0
     seen_first: set[str] = set()
     seen_second: set[str] = set()
@@ -518,6 +546,7 @@ def rank_biased_overlap(
         seen_second.update(second[place : place + 1])
         shared = len(seen_first & seen_second)
         total += shared / (place + 1) * persistence**place
+
     extrapolated = shared / depth * persistence**depth
     return float(round((1 - persistence) * total + extrapolated, 12))
 
@@ -561,6 +590,7 @@ def _judged(
         if any(judged.values()):
             for side, answers in zip(measured, (before, after), strict=True):
                 side.append(measures_of([key for key, _ in answers[number]], judged, k))
+
     rows: list[tuple[Any, ...]] = []
     if measured[0]:
         old, new = (np.array(side) for side in measured)
@@ -568,6 +598,7 @@ def _judged(
             difference = paired_difference(new[:, column], old[:, column], seed=seed)
             means = float(old[:, column].mean()), float(new[:, column].mean())
             rows.append((name, *means, *difference))
+
     numbers = dict.fromkeys(("before", "after", "difference", "low", "high"), "float64")
     return typed_tuples(rows, measure="str", **numbers)
 

@@ -120,10 +120,12 @@ class Calibration:
         if self.unlabelled:
             rows = counted(self.unlabelled, "row")
             sentences.append(f"Left out: {rows} of labels whose match is missing.")
+
         if self.look_like_hits:
             sentences.append(
                 "The labels look like hits of queries; without their column query, the promise may not hold."
             )
+
         return " ".join(sentences)
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
@@ -132,16 +134,19 @@ class Calibration:
             if row["namespace"]:
                 place = f"In {row['namespace']}, "
             sentence = f"{place}{_pairs_sentence(row)}"
+
             if self.promised and np.isnan(row["threshold"]):
                 sentence += f"; no threshold: {row['why']}"
             elif self.promised:
                 sentence += f"; from {row['threshold']:.3g} on, {row['why']}"
+
             yield f"{sentence[0].upper()}{sentence[1:]}."
 
     def __repr__(self) -> str:
         shown = with_default_named(self.frame.drop(columns="why"))
         if shown.empty:
             return visible(self.verdict)
+
         return visible(f"{self.verdict}\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
@@ -230,6 +235,7 @@ def calibrate_threshold(
     confidence = checked_share("confidence", confidence)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     service, model = None, ""
+
     if isinstance(vectors, Service):
         service = vectors
         info = describe_index(vectors)
@@ -240,22 +246,26 @@ def calibrate_threshold(
                 expected="a dense index: sparse scores have no upper end, and fused scores no meaning",
                 next_step="Calibrate the dense vectors: pass load_vectors(service), and scores of them.",
             )
+
         if similarity is not None and similarity != info.similarity:
             raise wrong(
                 "similarity",
                 similarity,
                 f"{info.similarity!r}, the similarity of the index",
             )
+
         similarity, model = info.similarity, info.model
         vectors = load_index(vectors, namespace, include_metadata=False)
     elif namespace is not None:
         raise of_vectors(namespace)
+
     scale = similarity or "COSINE"
     asked = None
     if queries is not None:
         asked = read_queries(queries, service, model)
     elif model and labels is None:
         warnings.warn(_STORED_ONLY, UnexpectedResultWarning, stacklevel=2)
+
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
     judged, unlabelled = _labels(labels, sorted(index.sampled))
     doubtful = any(
@@ -264,6 +274,7 @@ def calibrate_threshold(
     if doubtful:
         warnings.warn(UNKNOWN_QUERIES, UnexpectedResultWarning, stacklevel=2)
     texts = index.rows["text"].to_numpy()
+
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
     pairs: list[tuple[str, float]] = []
@@ -288,6 +299,7 @@ def calibrate_threshold(
                 queries=labelled.queries,
                 seed=seed,
             )
+
         rows.append(
             (name, scale, *_row(chance, same, threshold, high, len(labelled.scores)))
         )
@@ -299,6 +311,7 @@ def calibrate_threshold(
             labelled,
             seed,
         )
+
     curves = typed_tuples(
         curve, namespace="str", score="float64", random_share="float64", precision="float64"
     )  # fmt: skip
@@ -332,8 +345,10 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
     """
     if labels is None:
         return {}, 0
+
     frame = checked_frame("labels", labels, "score", "match")
     is_labelled = frame["match"].notna()
+
     frame = frame[is_labelled]
     if "namespace" in frame:
         names = frame["namespace"].astype("object")
@@ -341,6 +356,7 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
         check_namespaces("labels", names, known)
     else:
         names = pd.Series(only_namespace("labels", known), index=frame.index)
+
     if (
         not pd.api.types.is_numeric_dtype(frame["score"])
         or (frame["score"].abs() > _LARGEST).any()
@@ -348,6 +364,7 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
         raise wrong(
             "labels", labels, "scores as the service returns them, in the column score"
         )
+
     has_queries = "query" in frame
     return {
         str(name): _Labelled(
@@ -374,6 +391,7 @@ def _chance(
         return scores_of_texts(service, asked, namespace, stored)
     if asked is not None:
         return scores_of_vectors(asked, matrix, similarity, seed)
+
     scores = np.sort(_random_pairs(matrix, similarity, seed))
     return PairScores(scores, len(scores))
 
@@ -390,6 +408,7 @@ def _row(
     if chance.best is not None:
         kind = _QUERIES
         best = [len(chance.best), *np.quantile(chance.best, [0.5, 0.05]).tolist()]
+
     median, same_share = chance.median, _share(same, value)
     scores = (value, threshold.why, median, high, random_share, same_share)
     return (kind, *scores, labels, *best)
@@ -400,10 +419,12 @@ def _pairs_sentence(row: dict[Any, Any]) -> str:
     reached = f"one pair in 1,000 reaches {row['random_high']:.2f}"
     if row["pairs"] == _STORED:
         return f"two random stored vectors score {row['random_median']:.2f}; {reached}"
+
     if not np.isnan(row["random_median"]):
         reached = (
             f"a query and a random vector score {row['random_median']:.2f}; {reached}"
         )
+
     best = f"{row['best_median']:.2f} at the median, and at least {row['best_low']:.2f} for 95 %"
     return f"{reached}; the best hits of the queries ({row['queries']:,}) score {best}"
 
@@ -412,6 +433,7 @@ def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
     rng = np.random.default_rng([seed, 4])
     # The second number of a seed separates the draws: with the same seed, each step has its own stream.
     first, second = rng.integers(0, len(matrix), (2, _PAIRS))
+
     return pair_scores(
         matrix[first[first != second]], matrix[second[first != second]], similarity
     )
@@ -439,6 +461,7 @@ def _curve(
         if len(labelled.scores)
         else np.full(_STEPS, np.nan)
     )
+
     return zip(repeat(name, _STEPS), scores, shares, precision, strict=True)
 
 
@@ -456,6 +479,7 @@ def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Float
             expected="the package scikit-learn, for the curve of labels",
             next_step="Install it: pip install scikit-learn.",
         ) from None
+
     fitted = regression.fit(scores, np.asarray(matches, dtype=np.float64)).predict(at)
     return np.asarray(fitted, dtype=np.float64)
 
@@ -474,11 +498,13 @@ def _pairs(
         "labelled matches": labelled.scores[right],
         "labelled others": labelled.scores[~right],
     }
+
     drawn: list[tuple[str, float]] = []
     for kind, scores in kinds.items():
         if len(scores) > _DRAWN:
             scores = rng.choice(scores, _DRAWN, replace=False)  # noqa: PLW2901 - a sample of them
         drawn += [(kind + place, float(score)) for score in scores]
+
     return drawn
 
 

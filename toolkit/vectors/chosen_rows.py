@@ -51,12 +51,14 @@ class ChosenRows:
         conditions = [self.ids, self.prefix, self.namespaces]
         if conditions == [None, None, None]:
             return []
+
         return conditions
 
     def check(self, dataset: ds.Dataset) -> None:
         """Raise InputError if the snapshot has none of the namespaces, or no selected row."""
         if self.is_whole:
             return
+
         keys = dataset.to_table(columns=["namespace", "id"])
         known = sorted(set(keys["namespace"].to_pylist()))
         for name in self.namespaces or ():
@@ -67,8 +69,10 @@ class ChosenRows:
                     expected="namespaces of the snapshot",
                     next_step=nearest(name, known),
                 )
+
         found = [batch for batch in map(self.rows, keys.to_batches()) if batch.num_rows]
         stored = set().union(*(batch["id"].to_pylist() for batch in found))
+
         missing = [item for item in self.ids or () if item not in stored]
         if missing or not found:
             got = "a selection that matches no row"
@@ -86,9 +90,11 @@ class ChosenRows:
         if self.namespaces is not None:
             names = pa.array(self.namespaces, pa.string())
             batch = batch.filter(pc.is_in(batch["namespace"], value_set=names))
+
         if self.prefix is not None:
             batch = batch.filter(pc.starts_with(batch["id"], pattern=self.prefix))
         if self.ids is not None:
             ids = pa.array(self.ids, pa.string())
             batch = batch.filter(pc.is_in(batch["id"], value_set=ids))
+
         return batch

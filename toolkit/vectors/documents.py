@@ -69,6 +69,7 @@ class DocumentPattern:
                 key = key.partition(_MARK)[0]
             elif match := _form(separator).fullmatch(key):
                 key = match[1]
+
         return key
 
     def __str__(self) -> str:
@@ -90,8 +91,10 @@ def document_pattern(ids: Sequence[str]) -> DocumentPattern | None:
         pattern = DocumentPattern((separator,))
         examined = sorted({pattern.document(key) for key in examined})
         least = _TUNING.outer_documents
+
     if separators:
         return DocumentPattern(tuple(separators))
+
     return None
 
 
@@ -99,14 +102,17 @@ def _separator(ids: Sequence[str], least: int) -> str | None:
     """Return the separator between a document and the number of a chunk."""
     if sum(_MARK in key for key in ids) > _TUNING.share * len(ids):
         return _MARK
+
     for separator in _SEPARATORS:
         form = _form(separator)
         numbers: dict[str, list[int]] = {}
         for key in ids:
             if match := form.fullmatch(key):
                 numbers.setdefault(match[1], []).append(int(match[2]))
+
         if _are_chunks(numbers, len(ids), least):
             return separator
+
     return None
 
 
@@ -121,8 +127,10 @@ def _are_chunks(numbers: Mapping[str, list[int]], ids: int, least: int) -> bool:
     found = sum(map(len, numbers.values()))
     if len(numbers) < least or found < _TUNING.share * ids:
         return False
+
     begin_low = sum(min(chunks) <= 1 for chunks in numbers.values())
     spans = sum(max(chunks) - min(chunks) + 1 for chunks in numbers.values())
+
     return (
         begin_low >= _TUNING.begins * len(numbers) and found >= _TUNING.density * spans
     )
@@ -143,6 +151,7 @@ def documents_by(
                 expected="a function that returns the document of each id",
                 next_step="Return the id itself if it has another form.",
             ) from error
+
     return documents
 
 
@@ -164,6 +173,7 @@ class DocumentFinder:
                 groups,
                 "the name of a metadata field, or a function that returns the document of an id",
             )
+
         self._states, self._groups = (before, after), groups
         self._sources, self._doing = sources, doing
         if isinstance(groups, str):
@@ -184,6 +194,7 @@ class DocumentFinder:
             return "groups", [
                 documents_by("groups", self._groups, side) for side in chosen
             ]
+
         for field in self._fields(namespace):
             values = [
                 self._values(source, namespace, field, set(side))
@@ -199,13 +210,16 @@ class DocumentFinder:
                     for one, side in zip(values, chosen, strict=True)
                 ]
                 return f"metadata field {field}", named
+
         every_id: list[str] = []
         for state in self._states:
             rows = state.rows
             every_id += rows["id"][rows["namespace"] == namespace].tolist()
+
         pattern = document_pattern(every_id)
         if pattern is None:
             return NOT_FOUND, None
+
         return str(pattern), [
             [pattern.document(key) for key in side] for side in chosen
         ]
@@ -214,6 +228,7 @@ class DocumentFinder:
         """Return the fields that may name the document."""
         if self._groups is not None:
             return [self._groups]
+
         usual = []
         for field in _FIELDS:
             shares = []
@@ -221,8 +236,10 @@ class DocumentFinder:
                 counts = state.fields.get(namespace, {}).get(field)
                 rows = int((state.rows["namespace"] == namespace).sum())
                 shares.append(counts.counts.total() / rows if counts and rows else 0.0)
+
             if min(shares) >= _TUNING.share:
                 usual.append(field)
+
         return usual
 
     def _values(
@@ -242,6 +259,7 @@ class DocumentFinder:
                     value = _field(text, field)
                     if value is not None:
                         values[key] = json.dumps(value)
+
         return values
 
 
@@ -250,6 +268,8 @@ def _field(text: str, field: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
+
     if isinstance(value, dict):
         return value.get(field)
+
     return None

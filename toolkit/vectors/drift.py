@@ -97,6 +97,7 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
             f"vectors of {sides[1].shape[1]} numbers",
             f"{sides[0].shape[1]}, as before has",
         )
+
     # scaling by a power of two is exact, and squares of huge numbers do not overflow
     exponent = int(np.frexp(max(np.abs(side).max() for side in sides))[1])
     before_groups, after_groups = _groups(groups, sides)
@@ -127,9 +128,11 @@ def _matrix(name: str, value: Any) -> _Floats:
         matrix = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise wrong(name, value, "a matrix of numbers, one row per vector") from None
+
     if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():  # noqa: PLR2004
         expected = "a matrix of finite numbers with at least one row"
         raise wrong(name, value, expected, "Take toolkit.as_matrix of a frame.")
+
     return matrix
 
 
@@ -140,18 +143,21 @@ def _groups(groups: Any, sides: list[_Floats]) -> list[npt.NDArray[np.int64]]:
             np.arange(len(sides[0])),
             np.arange(len(sides[0]), len(sides[0]) + len(sides[1])),
         ]
+
     try:
         first, second = (list(side) for side in groups)
     except (TypeError, ValueError, OverflowError):
         raise wrong(
             "groups", groups, "a pair of sequences, for before and for after"
         ) from None
+
     if (len(first), len(second)) != (len(sides[0]), len(sides[1])):
         raise wrong(
             "groups",
             groups,
             f"{len(sides[0])} names for before and {len(sides[1])} for after",
         )
+
     numbers: dict[Any, int] = {}
     return [
         np.array(
@@ -167,9 +173,11 @@ def _sample(
     """Return rows of whole groups, in random order of the groups, until they are enough."""
     if group.size <= _ROWS:
         return np.arange(group.size)
+
     order = rng.permutation(np.unique(group))
     rank = {int(name): number for number, name in enumerate(order)}
     by_group = np.argsort([rank[int(name)] for name in group], kind="stable")
+
     return np.sort(by_group[:_ROWS])
 
 
@@ -195,6 +203,7 @@ def _held_out(
         deviation > 0, deviation, 1.0
     )
     scores = np.zeros(len(rows))
+
     for number in np.unique(fold):
         train, test = fold != number, fold == number
         first, second = features[train & later], features[train & ~later]
@@ -211,6 +220,7 @@ def _held_out(
         covariance[np.diag_indices_from(covariance)] += shrink
         direction = np.linalg.solve(covariance, first_mean - second_mean)
         scores[test] = (features[test] - (first_mean + second_mean) / 2) @ direction
+
     return scores
 
 
@@ -221,6 +231,7 @@ def _auc(above: _Floats, below: _Floats) -> float:
     """
     if not above.size or not below.size:
         return 0.5
+
     ordered = np.sort(below)
     # "left" counts the scores that are lower, "right" also the equal ones. The mean of both counts an equal
     # score as half, which is the Mann-Whitney U statistic.
@@ -245,6 +256,7 @@ def _auc_interval(
     for _ in range(_DRAWS):
         drawn_above, drawn_below = _drawn(above, rng), _drawn(below, rng)
         resampled.append(_auc(drawn_above, drawn_below))
+
     low, high = np.quantile(resampled, [0.025, 0.975])
     return float(low), float(high)
 
@@ -297,6 +309,7 @@ def _energy(
     energy = np.where(count * other > 0, energy, 0.0)
     # The actual division is one of the possible ones, so it counts as well, and p is never 0.
     larger = int((energy[1:] >= energy[0] * (1 - 1e-12)).sum())
+
     return max(float(energy[0]), 0.0), (1 + larger) / (1 + PERMUTATIONS)
 
 
@@ -307,5 +320,6 @@ def _distances(rows: _Floats) -> _Floats:
         part = slice(start, start + _BLOCK)
         # |a - b|² = |a|² + |b|² - 2ab needs one product of matrices instead of a difference per pair of rows.
         distances[part] = squares[part, None] + squares - 2 * rows[part] @ rows.T
+
     np.fill_diagonal(distances, 0)
     return np.sqrt(np.maximum(distances, 0))

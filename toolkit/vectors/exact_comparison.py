@@ -56,6 +56,7 @@ def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
             )
             squares = np.nan_to_num(squares, copy=False, nan=np.inf, posinf=np.inf)
             return np.asarray(1 / (1 + np.maximum(squares, 0)), dtype=np.float32)
+
         return np.asarray((1 + products) / 2, dtype=np.float32)
 
 
@@ -76,11 +77,14 @@ def pair_scores(first: Matrix, second: Matrix, similarity: str) -> _Floats:
             scores[part] = 1 / (1 + ((one - two) ** 2).sum(axis=1))
             continue
         products = np.einsum("ij,ij->i", one, two)
+
         if similarity == "COSINE":
             products /= np.maximum(
                 np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-30
             )
+
         scores[part] = (1 + products) / 2
+
     return scores
 
 
@@ -109,6 +113,7 @@ class ExactSearch:
         for number, keys in enumerate(returned):
             for key in keys:
                 self._returned.setdefault(key, []).append(number)
+
         self.unknown = set(self._returned)
         self._queries, self._similarity, self._size = queries, similarity, k
         self._own = {key: number for number, key in enumerate(own or ())}
@@ -123,9 +128,11 @@ class ExactSearch:
         )
         if not inside.any():
             return
+
         ids = np.array(batch.ids, dtype=object)
         self.rows += int(inside.sum())
         self.unknown.difference_update(ids[inside])
+
         if self.filter:
             metadata = pd.DataFrame(
                 {"metadata": pd.Series(batch.metadata, dtype="str")}
@@ -134,6 +141,7 @@ class ExactSearch:
                 # a batch may have no match
                 warnings.simplefilter("ignore", UnexpectedResultWarning)
                 inside &= match_metadata(metadata, self.filter).to_numpy()
+
         self.matched += int(inside.sum())
         for positions, matrix in batch.dense:
             kept = inside[positions] & np.isfinite(matrix).all(axis=1)
@@ -147,6 +155,7 @@ class ExactSearch:
                 scores[self._own[key], place] = -np.inf
             for number in self._returned.get(key, ()):
                 self._extra[number][key] = float(scores[number, place])
+
         # Only the best `k` of a batch can be among the best of all.
         # `argpartition` finds them without sorting the rest.
         if len(ids) > self._size:
@@ -156,6 +165,7 @@ class ExactSearch:
             scores, nearest = np.take_along_axis(scores, top, axis=1), ids[top]
         else:
             nearest = np.broadcast_to(ids, scores.shape)
+
         scores = np.hstack([self._scores, scores])
         nearest = np.hstack([self._ids, nearest])
         # Earlier hits come first and the sort is stable, so they win over equal ones of a later batch.
@@ -183,6 +193,7 @@ class ExactSearch:
                 (key, score) for key, score in all_scores.items() if np.isfinite(score)
             ]
             rankings.append(sorted(kept, key=lambda pair: -pair[1]))
+
         return rankings
 
 
@@ -217,11 +228,13 @@ def neighbourhoods(
     first, second = rng.integers(0, rows, (2, min(100_000, rows * rows)))
     different = first != second
     pairs = _dots(unit, first[different], second[different])
+
     if rows < 3:  # noqa: PLR2004 - no neighbourhood to speak of
         none = np.zeros(0, dtype=np.intp)
         return Neighbourhoods(
             pairs, pairs, none, none, none, none, 0.0, _effective_rank(unit, rng)
         )
+
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
     similarities, nearest = _nearest(
         unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1)
@@ -231,6 +244,7 @@ def neighbourhoods(
     by_chance = nearest.size / rows
     near_duplicates, near_groups = _near_duplicates(unit, distinct, rng)
     hubs = np.flatnonzero(counts >= max(0.05 * len(queries), 20 * by_chance, 20))
+
     return Neighbourhoods(
         pairs=pairs,
         nearest=similarities[:, -1].astype(np.float64),
@@ -248,6 +262,7 @@ def _dots(unit: Matrix, first: Positions, second: Positions) -> _Floats:
     for start in range(0, len(first), _BLOCK):
         part = slice(start, start + _BLOCK)
         dots[part] = np.einsum("ij,ij->i", unit[first[part]], unit[second[part]])
+
     return dots
 
 
@@ -277,6 +292,7 @@ def _near_duplicates(
     rest = np.sqrt(np.clip(1 - (projected**2).sum(axis=1, keepdims=True), 0, None))
     short = np.hstack([projected, rest]).astype(np.float32)
     has_near, pairs = np.zeros(len(distinct), dtype=bool), 0
+
     near_pairs: list[tuple[Positions, Positions]] = []
     for start in range(0, len(short), block := max(1, _CELLS // max(1, len(short)))):
         # A block is compared with itself and with the rows after it: earlier blocks did the other pairs. The
@@ -292,6 +308,7 @@ def _near_duplicates(
         pairs += len(first)
         if pairs > _MOST_PAIRS:
             break
+
     return kept[has_near], _groups(len(distinct), near_pairs)[has_near]
 
 
@@ -303,6 +320,7 @@ def _groups(rows: int, pairs: list[tuple[Positions, Positions]]) -> Positions:
     group = np.arange(rows)
     if not pairs:
         return group
+
     first, second = (np.concatenate(side) for side in zip(*pairs, strict=True))
     while True:
         smallest = np.minimum(group[first], group[second])
@@ -330,6 +348,7 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     rows = len(distinct)
     if rows < _OUTLIER_ROWS:
         return np.zeros(0, dtype=np.intp)
+
     unit = unit[distinct]
     references = np.arange(rows)
     if rows > _REFERENCES:
@@ -346,12 +365,14 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     far = np.flatnonzero((isolation > least) & (alone > np.quantile(wide, 0.75)))
     # A row on a separate subject is isolated as well, but in directions in which other rows vary.
     strange = strangeness(unit, references, far) > _OUTLIER_STRANGENESS
+
     far = far[strange | (isolation[far] > usual + _OUTLIER_MULTIPLE * expected)]
     if len(far) and len(references) < rows:
         # a small group may have no reference nearby
         far = far[np.argsort(-isolation[far], kind="stable")[:_QUERIES]]
         nearest = np.log(_distances(_nearest(unit, far, np.arange(rows), 1)[0][:, 0]))
         far = far[nearest - around[far] > least]
+
     return np.sort(distinct[far])
 
 
@@ -377,6 +398,7 @@ def strangeness(unit: Matrix, references: Positions, rows: Positions) -> _Floats
 
     middle, high = np.quantile(distances(centred), [0.5, 0.95])
     deviation = max((high - middle) / NormalDist().inv_cdf(0.95), 1e-9)
+
     return np.asarray((distances(unit[rows] - centre) - middle) / deviation)
 
 
@@ -398,6 +420,7 @@ def _isolation(values: _Floats) -> tuple[float, float]:
         (high - np.quantile(values, lower)) / (quantile(0.95) - quantile(lower))
         for lower in (0.75, 0.9)
     ]
+
     return float(high), float(min(slopes) * (furthest - quantile(0.95)))
 
 
@@ -410,6 +433,7 @@ def _nearest(
     place[references] = np.arange(len(references))
     similarities = np.empty((len(rows), count), dtype=np.float32)
     nearest = np.empty((len(rows), count), dtype=np.intp)
+
     block = max(1, _CELLS // len(references))
     for start in range(0, len(rows), block):
         part = slice(start, start + block)
@@ -424,6 +448,7 @@ def _nearest(
         order = np.argsort(values, axis=1, kind="stable")
         similarities[part] = np.take_along_axis(values, order, axis=1)
         nearest[part] = np.take_along_axis(top, order, axis=1)
+
     return similarities, nearest
 
 
@@ -438,5 +463,6 @@ def _effective_rank(unit: Matrix, rng: np.random.Generator) -> float:
     )
     if values.sum() <= 1e-9 * len(rows):
         return 1.0
+
     share = values[values > 0] / values.sum()
     return float(np.exp(-(share * np.log(share)).sum()))

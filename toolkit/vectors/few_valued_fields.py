@@ -53,6 +53,7 @@ class FewValued:
             if name not in self.dropped:
                 values = list(later.value_codes[name])
                 self._add_column(name, np.concatenate(codes), values)
+
         self.end_rows(later.rows)
 
     def end_rows(self, rows: int) -> None:
@@ -70,6 +71,7 @@ class FewValued:
             codes = np.concatenate(self.codes[name])
             names = pd.Index([*values], dtype="str")
             columns[name] = pd.Categorical.from_codes(codes, categories=names)
+
         return pd.DataFrame(columns, index=range(self.rows)).astype("str")
 
     @property
@@ -80,6 +82,7 @@ class FewValued:
             used = np.unique(np.concatenate(codes))
             if (used >= 0).sum() > 1:
                 several.append(name)
+
         return several
 
     def take(self, rows: npt.NDArray[np.intp]) -> FewValued:
@@ -95,11 +98,13 @@ class FewValued:
         """Add the values of a field, which are numbered in the part."""
         if name not in self.value_codes and len(self.value_codes) >= _MOST_FIELDS:
             return
+
         known = self.value_codes.setdefault(name, {})
         code_of = [known.setdefault(value, len(known)) for value in values]
         if len(known) > MOST_VALUES:
             self._drop(name)
             return
+
         if name not in self.codes:
             self.codes[name] = [np.full(self.rows, -1, dtype=np.int16)]
         # the last code stands for a missing value, which has the number -1
@@ -135,6 +140,7 @@ class _Reading:
                 found.add(name, [row.get(name) for row in rows])
             found.end_rows(len(rows))
             start += record_batch.num_rows
+
         return found
 
 
@@ -152,8 +158,10 @@ def _fields(text: str | None) -> dict[str, str]:
         value = json.loads(text or "null")
     except (ValueError, RecursionError):
         return {}
+
     if not isinstance(value, dict):
         return {}
+
     return {
         clean(name): clean(str(item)[:_LONGEST])
         for name, item in value.items()

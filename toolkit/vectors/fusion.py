@@ -100,6 +100,7 @@ class FusionComparison:
             if relevant[["dense_rank", "sparse_rank"]].isna().all(axis=None):
                 check = "check that judgements name ids of this index"
                 sentence += f"; no relevant id is found by either leg: {check}"
+
         return f"{sentence[0].upper()}{sentence[1:]}. {self._reconciled()}"
 
     def _judged(self, fusion: str) -> str:
@@ -110,11 +111,13 @@ class FusionComparison:
             & (self.differences["leg"] == best)
             & (self.differences["measure"] == "ndcg")
         ].iloc[0]
+
         effect = "no difference shown"
         if chosen["low"] > 0:
             effect = "helps"
         elif chosen["high"] < 0:
             effect = "harms"
+
         return (
             f"{fusion} against {best} alone, the better leg: {effect} (nDCG@{self.k} "
             f"{chosen['difference']:+.3f} [{chosen['low']:+.3f}, {chosen['high']:+.3f}] over "
@@ -125,13 +128,16 @@ class FusionComparison:
         known = self.scores[self.scores["hits"] > 0]
         if known.empty:
             return "There are no fused scores to recompute."
+
         equal = known[known["same"] >= _RECONCILED]
         different = known[known["same"] < _RECONCILED]
+
         statements = []
         if len(equal):
             statements.append(
                 f"{' and '.join(equal['fusion'])} scores are equal to scores from the legs"
             )
+
         base = equal.loc[equal["fusion"] == "RRF", "rank_base"].dropna()
         if len(base):
             statements[0] += f", ranks counted from {base.iloc[0]}"
@@ -139,6 +145,7 @@ class FusionComparison:
             statements.append(
                 f"{row['fusion']} scores are not ({percent(row['same'])} are)"
             )
+
         return f"The service's {'; '.join(statements)}."
 
     def __repr__(self) -> str:
@@ -152,6 +159,7 @@ class FusionComparison:
     def _repr_html_(self) -> str:
         if not len(self.differences):
             return frame_table(self.verdict, self.scores)
+
         differences = frame_table(self.verdict, self.differences)
         return differences + frame_table(
             "Fused scores, recomputed from the legs:", self.scores
@@ -168,6 +176,7 @@ class FusionComparison:
             f"difference of nDCG@{self.k}, with the 95 % interval over queries",
         )
         empty = "Nothing is judged: give judgements to see what fusing adds"
+
         return draw_differences(named, title, label, empty=empty, ax=ax, theme=theme)
 
 
@@ -239,6 +248,7 @@ def compare_fusion(
     depth = whole("depth", depth, least=k, most=10_000)
     wanted = _queries(queries, unmasked("namespace", text("namespace", namespace)))
     relevance = read_judgements(judgements, wanted)
+
     info = describe_index(service)
     if info.kind != "HYBRID":
         raise InputError(
@@ -247,6 +257,7 @@ def compare_fusion(
             expected="a hybrid index",
             next_step="An index of another kind has nothing to fuse.",
         )
+
     mistakes: dict[str, None] = {}
     rankings: dict[str, list[_Ranking]] = {}
     with ProgressSteps(progress, title="fusions", total=len(_SYSTEMS)) as step:
@@ -254,9 +265,11 @@ def compare_fusion(
             step(f"searching: {system}")
             asked = [_of_system(item, system, k, depth) for item in wanted]
             rankings[system] = _rankings(service, asked, mistakes)
+
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     by = _by(rankings, relevance, k)
+
     return FusionComparison(
         frame=_frame(rankings, relevance, k),
         by=by,
@@ -275,11 +288,13 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
         listed, Iterable
     ):
         raise wrong("queries", queries, "strings or VectorQuery values")
+
     result = []
     for number, item in enumerate(listed):
         if isinstance(item, str):
             known = text(f"queries at position {number}", item, empty=False)
             item = VectorQuery(data=known, namespace=namespace)  # noqa: PLW2901
+
         both = isinstance(item, VectorQuery) and (
             item.data is not None
             or (item.vector is not None and item.sparse is not None)
@@ -292,9 +307,12 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
             raise InputError(
                 f"reading queries at position {number}", got=got, expected=expected
             )
+
         result.append(item)
+
     if not result:
         raise wrong("queries", queries, "at least one query")
+
     return result
 
 
@@ -309,6 +327,7 @@ def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuer
         changes |= {"top_k": depth, "fusion_algorithm": None}
         if item.data is not None:
             changes["query_mode"] = system.upper()
+
     if item.data is None and system in ("dense", "sparse"):
         changes["sparse" if system == "dense" else "vector"] = None
     return replace(item, **changes)
@@ -326,6 +345,7 @@ def _rankings(
             hits["query"], hits["id"], hits["score"], strict=True
         ):
             rankings[start + number].append((key, score))
+
     return rankings
 
 
@@ -336,9 +356,11 @@ def read_judgements(
     result: list[dict[str, float]] = [{} for _ in queries]
     if judgements is None:
         return result
+
     judgements = checked_frame("judgements", judgements, "query", "id")
     if not judgements.columns.is_unique:
         raise wrong("judgements", judgements, "a frame with unique columns")
+
     # Reversed, so that the first of several equal queries wins.
     number_of = {
         item.data: number
@@ -363,12 +385,14 @@ def read_judgements(
                 relevance = float(value)
         except (TypeError, ValueError, OverflowError):
             relevance = -1.0
+
         if not is_number or not 0 <= int(number) < len(queries):
             raise wrong(
                 f"judgements, row {row}: query",
                 name,
                 "the number or text of one of the queries",
             )
+
         if not isinstance(key, str) or not 0 <= relevance <= 100:  # noqa: PLR2004 - gains are 2 to its power
             wrong_value = value
             if not isinstance(key, str):
@@ -378,7 +402,9 @@ def read_judgements(
                 wrong_value,
                 "an id, and a relevance from 0 to 100",
             )
+
         result[int(number)][clean(key)] = relevance
+
     return result
 
 
@@ -405,6 +431,7 @@ def _frame(
                 [*first, *(key for key, value in judged.items() if value > 0)]
             )
         ]
+
     columns = {f"{system.lower()}_rank": "Int64" for system in _SYSTEMS}
     return typed_tuples(rows, query="Int64", id="str", **columns, relevance="float64")
 
@@ -422,19 +449,23 @@ def _by(
         most = max(len(tops["dense"]), len(tops["sparse"]))
         shared = len(set(tops["dense"]) & set(tops["sparse"]))
         values = [np.nan] * len(measured)
+
         if any(judged.values()):
             values = []
             for top in tops.values():
                 values += measures_of(top, judged, k)
+
         agreement = np.nan
         if most:
             agreement = shared / most
         rows.append((number, agreement, *values))
+
     frame = typed_tuples(
         rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64")
     )
     if any(any(judged.values()) for judged in relevance):
         return frame
+
     return frame[["query", "agreement"]]
 
 
@@ -449,6 +480,7 @@ def measures_of(
     weights = 1 / np.log2(np.arange(2, k + 2))
     first = next((rank for rank, gain in enumerate(gains, 1) if gain > 0), 0)
     relevant = sum(value > 0 for value in judged.values())
+
     return (
         float(
             np.dot(gains, weights[: len(gains)]) / np.dot(best, weights[: len(best)])
@@ -477,6 +509,7 @@ def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
                     *paired_difference(*pair, seed=seed),
                 )
             )
+
     return typed_tuples(
         rows, fusion="str", leg="str", measure="str", queries="Int64", difference="float64", low="float64",
         high="float64",
@@ -500,6 +533,7 @@ def _scores(
             for key, score in fused[:k]:
                 difference = abs(expected.get(key, np.inf) - score)
                 errors[base].append(difference / max(abs(score), 1e-9))
+
     # The base with the smaller median error is the one that the service uses; in a tie, ranks from 1.
     base = min(
         errors, key=lambda name: (float(np.median(errors[name] or [0.0])), -(name or 0))

@@ -106,10 +106,12 @@ class VectorAudit:
         number = int(self.facts["rows"].sum())
         if not number:
             return "There are no rows to judge."
+
         rows = f"{counted(number, 'row')} in {counted(len(self.facts), 'namespace')}{self._basis()}"
         serious = self.frame[self.frame["severity"] != "info"]
         if serious.empty:
             return f"Nothing wrong was found in {rows}."
+
         kinds = list(dict.fromkeys(serious["finding"]))
         named = kinds[:_NAMED_KINDS]
         if len(kinds) > _NAMED_KINDS:
@@ -135,8 +137,10 @@ class VectorAudit:
             if self.sparse:
                 vector = "dense vector"
             return f", by ids, texts and metadata alone: no row has a {vector}"
+
         if self.sample:
             return f" (neighbours of {self.sample:,} of them, drawn at random)"
+
         return ""
 
     def __repr__(self) -> str:
@@ -145,6 +149,7 @@ class VectorAudit:
         )
         if shown.empty:
             return visible(self.verdict)
+
         return visible(
             f"{self.verdict}\n{shown.to_string(index=False, justify='left')}"
         )
@@ -223,6 +228,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     index = read_rows(tables, sample=size)
     unrounded = _without_rounding(index)
     vectors_of_rows = index.rows["vector"].to_numpy()
+
     compared: _Compared = {}
     for name, (positions, matrix) in index.sampled.items():
         if len(matrix):
@@ -232,12 +238,14 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
                 np.unique(vectors_of_rows[positions], return_index=True)[1]
             )
             compared[name] = positions, neighbourhoods(matrix, distinct)
+
     findings = [
         (name, finding)
         for name in index.rows["namespace"].cat.categories
         for finding in _of_namespace(name, index, unrounded, compared)
     ]
     findings = with_rows_that_lack_fields(findings, tables)
+
     return VectorAudit(
         findings_frame(findings),
         _facts(index, compared),
@@ -277,12 +285,14 @@ def _of_namespace(
     if name in compared:
         yield from _models(index, name)
         yield from _neighbours(index.rows["id"], *compared[name], usual)
+
     if "id" in index.columns:
         # NFKC makes characters equal that look alike, for example full-width and usual
         # letters, or composed and decomposed accents.
         plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
         alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
         yield from of_rows("id almost equal", ids[alike], groups=plain[alike])
+
     has_metadata = rows["metadata"] != 0
     if has_metadata.mean() >= _HALF:
         yield from of_rows("without metadata", ids[~has_metadata])
@@ -309,6 +319,7 @@ def _without_rounding(index: IndexRows) -> pd.Series[Any]:
     other = with_text.index[with_text["vector"] != first]
     if not len(other):
         return hashes
+
     positions = pd.Series(with_text.index, index=with_text.index)
     keys = [with_text[name] for name in ("namespace", "text", "dimension")]
     firsts = positions.groupby(keys, observed=True).transform("first")[other]
@@ -324,6 +335,7 @@ def _without_rounding(index: IndexRows) -> pd.Series[Any]:
     allowed = rows["namespace"][other].astype("str").map(tolerances).fillna(0.0)
     is_rounded = distances <= allowed.to_numpy(dtype=np.float64)
     hashes[other[is_rounded]] = first[other[is_rounded]]
+
     return hashes
 
 
@@ -338,6 +350,7 @@ def _models(index: IndexRows, name: str) -> Iterator[Finding]:
     found = text_agreement(unit, [texts[row] for row in rows.tolist()])
     ids = index.rows["id"]
     pairs = f"{found.unrelated_pairs:,} of {found.pairs:,} pairs with almost equal text"
+
     if len(found.smaller):
         detail = (
             f"{pairs}; the vectors are of two groups, and these are the smaller one"
@@ -371,6 +384,7 @@ def _dimensions(
     if usable < _FEW or len(constant) == usual:
         # few rows, or copies of one row, show nothing
         return
+
     for finding, chosen in (
         (
             "dead dimension",
@@ -435,6 +449,7 @@ def _neighbours(
 def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[Finding]:
     if rows < _FEW:
         return
+
     redactor = Redactor()
     totals = {name: item.counts.total() for name, item in fields.items()}
     for name, item in sorted(fields.items()):
@@ -452,6 +467,7 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[Finding]:
             yield Finding(
                 "field of several types", count, ids[:IDS], detail, field=name
             )
+
         usual = [
             other for other, times in totals.items() if times >= _USUAL_TIMES * total
         ]
@@ -472,6 +488,7 @@ def _similarities(compared: _Compared) -> pd.DataFrame:
             ("nearest neighbours", nearest.nearest),
         ):
             rows += [(pair + place, score) for score in scores[:2000].tolist()]
+
     return typed_tuples(rows, pair="str", score="float64")
 
 
@@ -486,6 +503,7 @@ def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
                 for scores in (nearest.pairs, nearest.nearest)
             )
             compared_rows, measures = len(positions), [nearest.effective_rank, *medians]
+
         usual = index.usual.get(str(name))
         rows.append(
             (
@@ -497,6 +515,7 @@ def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
                 *measures,
             )
         )
+
     return typed_tuples(
         rows, namespace="str", rows="Int64", usable="Int64", dimension="Int64", compared="Int64",
         effective_rank="float64", random_pair="float64", nearest_pair="float64",

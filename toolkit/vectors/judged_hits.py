@@ -61,6 +61,7 @@ def group_hits(hits: FrameLike, by: By = "document") -> pd.DataFrame:
         name = text("by", by, empty=False)
     elif not callable(by):
         raise wrong("by", by, "a column, a field of the metadata, or a function")
+
     frame = frame.reset_index(drop=True)
     frame = frame.assign(**{name: _documents(frame, by)})
     frame = frame.sort_values("rank", kind="stable", ignore_index=True)
@@ -81,6 +82,7 @@ def group_hits(hits: FrameLike, by: By = "document") -> pd.DataFrame:
     if "query" not in best:
         best = best.sort_values("rank", kind="stable", ignore_index=True)
         return best.assign(rank=pd.array(np.arange(1, len(best) + 1), "Int64"))
+
     best = best.sort_values(["query", "rank"], kind="stable", ignore_index=True)
     rank = best.groupby("query", sort=False).cumcount() + 1
     return best.assign(rank=rank.astype("Int64"))
@@ -126,6 +128,7 @@ def score_hits(
     if by is not None:
         frame = group_hits(frame, by)
         name = by if isinstance(by, str) else "document"
+
     judged = _judgements(judgements, name)
     if "query" not in frame:
         frame = frame.assign(query=0)
@@ -134,6 +137,7 @@ def score_hits(
         int(number): part.sort_values("rank")[name].astype("str").tolist()
         for number, part in groups
     }
+
     rows = []
     for number, relevance in sorted(judged.items()):
         top = ranked.get(number, [])
@@ -142,6 +146,7 @@ def score_hits(
         if any(is_relevant):
             rank = is_relevant.index(True) + 1
         rows.append((number, rank, *measures_of(top[:k], relevance, k)))
+
     return typed_tuples(
         rows, query="Int64", rank="Int64", **dict.fromkeys(_MEASURES, "float64")
     )
@@ -196,12 +201,14 @@ def compare_hits(
         for name, hits in (("before", before), ("after", after))
     ]
     old, new = (score_hits(side, judgements, by=by, k=k) for side in sides)
+
     rows = []
     for measure in _MEASURES:
         first, second = old[measure].to_numpy(), new[measure].to_numpy()
         difference = paired_difference(second, first, seed=seed)
         means = [side.mean() if side.size else np.nan for side in (first, second)]
         rows.append((measure, len(first), *means, *difference))
+
     numbers = dict.fromkeys(("before", "after", "difference", "low", "high"), "float64")
     return typed_tuples(rows, measure="str", queries="Int64", **numbers)
 
@@ -213,6 +220,7 @@ def _documents(frame: pd.DataFrame, by: By) -> pd.Series[Any]:
         return pd.Series(documents, index=frame.index, dtype="object")
     if by in frame:
         return frame[by]
+
     next_step = "Query with include_metadata=True to have their metadata."
     if "metadata" in frame:
         fields = explode_metadata(frame[["id", "metadata"]])
@@ -220,6 +228,7 @@ def _documents(frame: pd.DataFrame, by: By) -> pd.Series[Any]:
             return pd.Series(fields[by].array, index=frame.index)
         names = dict.fromkeys([*map(str, fields.columns), *map(str, frame.columns)])
         next_step = nearest(by, names)
+
     raise wrong(
         "by",
         by,
@@ -240,6 +249,7 @@ def _judgements(judgements: FrameLike, name: str) -> dict[int, dict[str, float]]
     relevance = [1.0] * len(frame)
     if "relevance" in frame:
         relevance = frame["relevance"].tolist()
+
     judged: dict[int, dict[str, float]] = {}
     rows = zip(frame["query"], frame[name], relevance, strict=True)
     for row, (number, key, value) in enumerate(rows):
@@ -247,11 +257,14 @@ def _judgements(judgements: FrameLike, name: str) -> dict[int, dict[str, float]]
             known, degree = int(number), float(value)
         except (TypeError, ValueError):
             known, degree = 0, -1.0
+
         if not degree >= 0:
             raise InputError(
                 f"reading judgements, row {row}",
                 got=f"query {number!r} and relevance {value!r}"[:200],
                 expected="the number of a query, and a relevance from 0",
             )
+
         judged.setdefault(known, {})[str(key)] = degree
+
     return {number: of for number, of in judged.items() if any(of.values())}

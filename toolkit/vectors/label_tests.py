@@ -43,6 +43,7 @@ def chance_of_matches(
     labels, right = int(is_above.sum()), int(matches[is_above].sum())
     if queries is None or not labels:
         return binomial_tail(right, labels, precision)
+
     effective = _effective_labels(matches[is_above], queries[is_above], error)
     # rounded down, so that the test is on the safe side
     return binomial_tail(int(right / labels * effective + 1e-9), effective, precision)
@@ -55,6 +56,7 @@ def _effective_labels(matches: Matches, queries: Queries, error: float) -> int:
     count = int(query.max()) + 1
     if count < _TESTED_QUERIES:
         return 0
+
     share = matches.mean()
     if share in {0.0, 1.0}:
         # without a difference, the variance between queries is not known: each counts once
@@ -66,6 +68,7 @@ def _effective_labels(matches: Matches, queries: Queries, error: float) -> int:
         between = count / (count - 1) * (deviations**2).sum() / labels**2
         independent = share * (1 - share) / labels
         effective = labels / max(1.0, between / independent)
+
     # few queries give an uncertain variance: the same correction as from a normal to a t distribution
     correction = _t_quantile(error, labels - 1) / _t_quantile(error, count - 1)
     return int(min(labels, effective * min(1.0, correction**2)))
@@ -79,6 +82,7 @@ def _t_quantile(error: float, freedom: int) -> float:
     normal = NormalDist().inv_cdf(1 - error)
     first = (normal**3 + normal) / 4
     second = (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96
+
     return normal + first / freedom + second / freedom**2
 
 
@@ -89,6 +93,7 @@ def binomial_tail(successes: int, trials: int, share: float) -> float:
     """
     if successes <= 0:
         return 1.0
+
     log_success, log_failure = log(share), log(1 - share)
 
     def log_chance(count: int) -> float:
@@ -100,6 +105,7 @@ def binomial_tail(successes: int, trials: int, share: float) -> float:
     terms = [log_chance(count) for count in range(successes, trials + 1)]
     # The largest term is taken out of the sum (log-sum-exp), so that not all terms underflow to 0.
     largest = max(terms)
+
     return min(1.0, exp(largest) * sum(exp(term - largest) for term in terms))
 
 

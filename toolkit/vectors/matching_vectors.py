@@ -45,16 +45,19 @@ def find_matches(
         include_data=False,
         progress=False,
     )
+
     for page in pages:
         metadata = list(metadata_values(page["metadata"]))
         is_match = [condition.matches(value) for value in metadata]
         ids += compress(page["id"], is_match)
         if not ids and len(unmatched) < _EXPLAINED:
             unmatched += metadata
+
     if ids:
         return Matches(ids, "")
     if not unmatched:
         return Matches([], reason_of_no_vectors(service, [namespace]))
+
     reasons = explain_no_match(unmatched, condition, only_mistakes=False)
     return Matches([], f"No vector matches: {' '.join(reasons)}".removesuffix(": "))
 
@@ -65,6 +68,7 @@ def reason_of_no_vectors(service: Service, namespaces: list[str]) -> str:
         counts = describe_index(service).namespaces
     except ToolkitError:
         return ""  # a reason is only advice about a call that has succeeded
+
     with_vectors = sorted(name for name, count in counts.items() if count)
     sentences = []
     for name in namespaces:
@@ -73,4 +77,5 @@ def reason_of_no_vectors(service: Service, namespaces: list[str]) -> str:
             sentences.append(f"The index has no vectors in {title}.")
             if with_vectors:
                 sentences.append(nearest(name, with_vectors))
+
     return " ".join(sentences)

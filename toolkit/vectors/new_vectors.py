@@ -34,15 +34,18 @@ def drifts(
         old_ids = before.rows["id"].to_numpy(dtype=object)[old_at]
         new_ids = after.rows["id"].to_numpy(dtype=object)[new_at]
         inside = is_new["id"][is_new["namespace"] == name].to_numpy(dtype=str)
+
         kept = np.isin(new_ids.astype(str), inside)
         if (
             min(len(old), int(kept.sum())) < _LEAST
             or old.shape[1] != new_vectors.shape[1]
         ):
             continue
+
         how, documents = finder.documents(name, (old_ids, new_ids[kept]))
         found = drift(old, new_vectors[kept], groups=documents, seed=seed)
         rows.append((name, *(getattr(found, measure) for measure in _MEASURES), how))
+
     return typed_tuples(
         rows, namespace="str", **dict.fromkeys(_MEASURES, "float64"), documents="str"
     )
@@ -52,6 +55,7 @@ def drift_sentences(table: pd.DataFrame) -> list[str]:
     """Return the statements about namespaces whose new vectors differ or may differ."""
     if table.empty:
         return []
+
     # With many namespaces, some p-value is low by chance, so the limit is divided by their number
     # (Bonferroni). It cannot be below the least p-value that permutations can give.
     limit = max(_UNLIKELY / len(table), 1 / (1 + PERMUTATIONS))
@@ -61,12 +65,14 @@ def drift_sentences(table: pd.DataFrame) -> list[str]:
     if has_documents.any():
         places = _places(drifted[has_documents])
         sentences.append(f"new vectors differ from old ones in {places}")
+
     if not has_documents.all():
         places = _places(drifted[~has_documents])
         sentences.append(
             f"new vectors may differ from old ones in {places}, or are chunks of few documents:"
             " pass groups= to test that"
         )
+
     return sentences
 
 

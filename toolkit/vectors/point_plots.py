@@ -81,6 +81,7 @@ def plot_vector_norms(
             return show_sentence(
                 axes, f"No usable vectors\n{notes}".rstrip(), colours, title
             )
+
         finding = f"from {norms.edges[0]:.4g} to {norms.edges[-1]:.4g}"
         left, widths = norms.edges[:-1], norms.edges[1:] - norms.edges[:-1]
         if len(norms.counts) == 1:
@@ -88,6 +89,7 @@ def plot_vector_norms(
             length = float(left[0] + widths[0] / 2)
             left, widths = left + 0.49 * widths, 0.02 * widths
             finding = f"all {norms.total:,} of length {length:.4g}"
+
         heading(axes, with_finding(title, finding), colours)
         axes.bar(
             left, norms.counts, width=widths * 0.94, align="edge", **colours.bar(0)
@@ -116,6 +118,7 @@ def draw_points(
             return show_sentence(axes, "No usable vectors", colours)
         axes.grid(visible=False)
         size = float(np.clip(20_000 / len(x), 4, 36))
+
         if values is None:
             dot = MarkerStyle("o", "full")
             axes.scatter(
@@ -132,12 +135,15 @@ def draw_points(
         else:
             above = _draw_categories(axes, x, y, values, size, colours)
             heading(axes, title, colours, above=above)
+
         for axis in (axes.xaxis, axes.yaxis):
             number_axis(axes, axis)
             axis.set_tick_params(labelbottom=False, labelleft=False, length=0)
+
         for axis, places in ((axes.xaxis, x), (axes.yaxis, y)):
             space = 0.05 * float(np.ptp(places)) or 0.5
             limit(axis, places.min() - space, places.max() + space)
+
         label_axis(axes.xaxis, note, colours)
         return axes
 
@@ -162,9 +168,11 @@ def _draw_categories(
         handles.append(
             Line2D([], [], color=colour, marker=marker, markersize=6, linestyle="")
         )
+
     counts = np.bincount(codes, minlength=len(names))
     short = drawable_names(names, longest=24)
     labels = [f"{name} ({count:,})" for name, count in zip(short, counts, strict=True)]
+
     return legend(axes, handles, labels, theme)[1]
 
 

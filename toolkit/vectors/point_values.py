@@ -33,10 +33,12 @@ def as_numbers(values: pd.Series[Any]) -> _Floats | None:
         values.dtype
     ):
         return None
+
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.where(np.abs(numbers) < _TOO_LARGE, numbers, np.nan)
     if len(np.unique(numbers[~np.isnan(numbers)])) <= CATEGORIES:
         return None
+
     return numbers
 
 

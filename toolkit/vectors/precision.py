@@ -149,6 +149,7 @@ def find_threshold(
     needed = next(number for number in count(1) if precision**number <= most_error)
     groups = _query_numbers(queries, values.size)
     rng = np.random.default_rng([whole("seed", seed, least=0), 1])
+
     if groups is None:
         orders = rng.permutation(values.size) < values.size // 2
     else:
@@ -158,7 +159,9 @@ def find_threshold(
             if number == 1:
                 hits = "all labels are hits of one query"
             return Threshold(None, f"{hits}, and {LEAST_QUERIES} are needed at least")
+
         orders = (rng.permutation(number) < number // 2)[groups]
+
     if np.count_nonzero(right[~orders]) < needed:
         labelled = f"{int(right.sum())} matches are labelled"
         return Threshold(
@@ -182,10 +185,12 @@ def find_threshold(
         if chance(~orders, threshold) > most_error:
             break
         passed = float(threshold)
+
     tested, matches = values[~orders], right[~orders]
     guarantee = f"{_percent(precision)} with {_percent(confidence)} confidence"
     if passed is None:
         return Threshold(None, f"no score has a precision of {guarantee}")
+
     is_above = tested >= passed
     above, correct = int(is_above.sum()), int(matches[is_above].sum())
     of_queries = ""
@@ -193,6 +198,7 @@ def find_threshold(
         of_queries = f" of {len(np.unique(groups[~orders][is_above])):,} queries"
     share = f"{correct:,} of {above:,} labelled scores{of_queries} are matches"
     share += ", in the half that did not choose it"
+
     return Threshold(passed, f"{share}: at least {guarantee}")
 
 
@@ -208,10 +214,12 @@ def _query_numbers(queries: Any, labels: int) -> Queries | None:
     """Return the query of each label as a number; a missing query is one of its own."""
     if queries is None:
         return None
+
     is_list = isinstance(queries, Iterable) and not isinstance(queries, str | bytes)
     names = list(map(plain, queries)) if is_list else []
     if not is_list or len(names) != labels:
         raise wrong("queries", queries, f"one query for each of the {labels} scores")
+
     numbers: dict[Any, int] = {}
     try:
         found = [
@@ -220,6 +228,7 @@ def _query_numbers(queries: Any, labels: int) -> Queries | None:
         ]
     except TypeError:
         raise wrong("queries", queries, "numbers or names of queries") from None
+
     return np.array(found, dtype=np.intp)
 
 
@@ -240,6 +249,7 @@ def checked_share(name: str, value: Any) -> float:
         if isinstance(share, int | float) and 1 < share < _PERCENT:
             next_step = f"For {share:g} %, pass {name}={share / _PERCENT:g}."
         raise wrong(name, value, "a share between 0 and 1", next_step)
+
     return share
 
 
@@ -249,12 +259,15 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
         values = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise wrong("scores", scores, "numbers") from None
+
     if values.ndim != 1 or not np.isfinite(values).all():
         raise wrong("scores", scores, "finite numbers in one dimension")
+
     is_list = isinstance(labels, Iterable) and not isinstance(labels, str | bytes)
     label_list = list(map(plain, labels)) if is_list else []
     if not is_list or len(label_list) != values.size:
         raise wrong("labels", labels, f"one label for each of the {values.size} scores")
+
     if unlabelled := sum(map(missing, label_list)):
         got = f"{unlabelled:,} of {values.size:,} scores without a label"
         next_step = (
@@ -263,9 +276,11 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
         raise InputError(
             "reading labels", got=got, expected=_LABELS, next_step=next_step
         )
+
     for position, label in enumerate(label_list):
         if not _is_label(label):
             raise wrong(f"labels at position {position:,}", label, _LABELS)
+
     return values, np.asarray(label_list, dtype=bool)
 
 

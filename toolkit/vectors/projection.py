@@ -112,10 +112,12 @@ class VectorProjection:
             parts.append(f"trustworthiness {self.trustworthiness:.2f}")
         elif len(self.frame) >= _FEWEST:
             parts.append("trustworthiness is not known without scikit-learn")
+
         if self.neighbours_kept is not None:
             parts.append(
                 f"{percent(self.neighbours_kept)} of neighbours on the map are neighbours in the index"
             )
+
         sentence = f"{self.basis}, by {_NAMED[self.method]}"
         if parts:
             sentence += f": {'; '.join(parts)}"
@@ -132,9 +134,11 @@ class VectorProjection:
         name = text("color", name, empty=False)
         if name in self.frame.columns:
             return self.frame[name]
+
         fields = self.metadata_fields()
         if name in fields:
             return fields[name]
+
         raise wrong(
             "color",
             name,
@@ -174,6 +178,7 @@ class VectorProjection:
         seed = whole("seed", seed, least=0, most=(1 << 32) - 1)
         if not len(self.frame):
             return pd.Series([], dtype="Int64", name="cluster")
+
         model = _needed("sklearn.cluster", "scikit-learn", "clustering vectors").KMeans(
             n_clusters=min(count, len(np.unique(self._components, axis=0))),
             n_init=1,
@@ -186,6 +191,7 @@ class VectorProjection:
         # k-means numbers clusters by chance. Numbers by size are the same for
         # each run that finds the same clusters.
         number[np.argsort(-sizes, kind="stable")] = np.arange(1, len(sizes) + 1)
+
         return pd.Series(
             number[labels], index=self.frame.index, dtype="Int64", name="cluster"
         )
@@ -282,6 +288,7 @@ def project_vectors(
     if method != "pca":
         # a few thousand vectors take as long as many rows of other analyses
         rows *= _SLOWER
+
     with ProgressSteps(progress, title="map", total=3, rows=rows) as step:
         return _projection(
             vectors, tables, method, reduce, limit, seed, namespace, step
@@ -307,11 +314,13 @@ def _projection(
     components, explained = _principal_components(unit)
     points = np.zeros((len(unit), 2))
     step(f"projecting by {_NAMED[method]}")
+
     if method == "pca" or len(unit) < _FEWEST or not components.std(axis=0)[0] > _EQUAL:
         points[:, : components.shape[1]] = components[:, :2]
     else:
         with _one_thread():
             points[:] = reduce(components)
+
     for number, name in enumerate("xy"):
         frame.insert(2 + number, name, points[:, number])
     given = pandas_frame(vectors)
@@ -319,6 +328,7 @@ def _projection(
         for name in given.columns:
             if isinstance(name, str) and name not in _NOT_CARRIED:
                 frame[name] = given[name].iloc[frame.index].array
+
     step("measuring what the map keeps")
     return VectorProjection(
         frame.reset_index(drop=True),
@@ -412,12 +422,14 @@ def _drawn(
     matrices: list[Matrix] = []
     kept: list[tuple[Any, ...]] = []
     start = usable = inside = 0
+
     for batch in tables:
         names.update(batch.namespaces)
         wanted = np.array(
             [namespace in (None, name) for name in batch.namespaces], dtype=bool
         )
         inside += int(wanted.sum())
+
         for positions, matrix in batch.dense:
             there = int(wanted[positions].sum())
             if there:
@@ -426,6 +438,7 @@ def _drawn(
                 wanted[positions] & np.isfinite(matrix).all(axis=1) & matrix.any(axis=1)
             )
             usable += int(fits.sum())
+
             if fits.any() and len(sizes) == 1:
                 matrices.append(matrix[fits])
                 kept += [
@@ -433,17 +446,20 @@ def _drawn(
                      batch.metadata[row])
                     for row in positions[fits].tolist()
                 ]  # fmt: skip
+
         start += len(batch.ids)
         # This is reservoir sampling by random keys: each row has a random number, and the lowest numbers are
         # kept. Up to twice the sample is collected before it is reduced, so that reducing is rare.
         if len(kept) > 2 * limit:
             matrices, kept = _lowest(matrices, kept, chance, limit)
+
     _check(namespace, names, sizes, inside)
     (matrix,), kept = _lowest(matrices, kept, chance, limit)
     rows = typed_tuples(
         kept, row="int64", namespace="str", id="str", data="str", metadata="str"
     )
     shown = [name for name in _TEXTS if name in {"namespace", "id", *tables.columns}]
+
     return matrix, rows.set_index("row")[shown], usable, inside - usable
 
 
@@ -456,6 +472,7 @@ def _lowest(
     """Return the rows with the lowest random numbers, in the order of the input."""
     if not kept:
         return [np.zeros((0, 1), dtype=np.float32)], []
+
     order = np.argsort(chance[[row[0] for row in kept]], kind="stable")
     chosen = np.sort(order[:limit])
     return [np.concatenate(matrices)[chosen]], [kept[place] for place in chosen]
@@ -472,6 +489,7 @@ def _check(
             expected="a namespace of these vectors",
             next_step=nearest(namespace, sorted(names), what="There are"),
         )
+
     if len(sizes) > 1:
         listed = ", ".join(
             f"{count:,} of {size}" for size, count in sorted(sizes.items())
@@ -482,6 +500,7 @@ def _check(
             expected="vectors of one dimension, from one model",
             next_step="Pass namespace=, or the rows of one dimension; audit_vectors names the others.",
         )
+
     if inside and not sizes:
         got = f"{counted(inside, 'row')} without a dense vector"
         next_step = "Load them with include_vectors=True. Sparse vectors have no dimensions to project."
@@ -495,6 +514,7 @@ def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
     """
     if not len(unit):
         return np.zeros((0, 2), dtype=np.float32), 0.0
+
     centred = (unit - unit.mean(axis=0)).astype(np.float64)
     # `eigh` returns ascending eigenvalues; the last ones are the axes of the most variance.
     values, axes = np.linalg.eigh(centred.T @ centred)
@@ -503,6 +523,7 @@ def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
         axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1
     )
     total = float(values.sum())
+
     return (centred @ axes).astype(np.float32), float(
         values[:2].sum()
     ) / total if total > 0 else 1.0
@@ -515,6 +536,7 @@ def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
     """
     if method == "pca":
         return lambda components: components[:, :2]
+
     if method == "tsne":
         tsne = _needed("sklearn.manifold", "scikit-learn", f"{_DOING} by t-SNE").TSNE
         return lambda components: tsne(
@@ -525,6 +547,7 @@ def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
             perplexity=min(30.0, (len(components) - 1) / 3),
             random_state=seed,
         ).fit_transform(components)
+
     umap = _needed("umap", "umap-learn", f"{_DOING} by UMAP").UMAP
     return lambda components: umap(
         n_neighbors=min(15, len(components) - 1), random_state=seed, n_jobs=1
@@ -536,6 +559,7 @@ def _start(components: Matrix) -> Matrix:
     start = np.zeros((len(components), 2), dtype=np.float32)
     start[:, : components.shape[1]] = components[:, :2]
     start *= np.float32(1e-4) / start[:, 0].std()
+
     return start
 
 
@@ -545,6 +569,7 @@ def _kept(
     """Return the trustworthiness, and the share of neighbours on the map that are neighbours in the index."""
     if len(unit) < _FEWEST:
         return None, None
+
     rows = np.arange(len(unit))
     if len(unit) > _TRUSTED_ROWS:
         rows = np.sort(
@@ -552,6 +577,7 @@ def _kept(
                 len(unit), _TRUSTED_ROWS, replace=False
             )
         )
+
     # scikit-learn requires fewer neighbours than half of the rows.
     neighbours = max(1, min(_NEIGHBOURS, (len(rows) - 1) // 2))
     unit, points = unit[rows], points[rows]
@@ -565,10 +591,12 @@ def _kept(
     share = float(
         (np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean()
     )
+
     try:
         measure = import_module("sklearn.manifold").trustworthiness
     except ImportError:
         return None, share
+
     with _one_thread():
         return float(
             measure(unit, points, n_neighbors=neighbours, metric="cosine")

@@ -48,6 +48,7 @@ class PairScores:
         """Return the score that a share of pairs reaches, or the lowest known one."""
         if len(self.scores) == self.total:
             return float(np.quantile(self.scores, 1 - share))
+
         rank = min(len(self.scores), max(1, round(share * self.total)))
         return float(self.scores[-rank])
 
@@ -68,7 +69,9 @@ def read_queries(queries: Any, service: Service | None, model: str) -> Any:
                 "vectors, because only an index with a model embeds text",
                 "Embed the queries yourself, or pass the service of an index with a model.",
             )
+
         return listed[:_MOST_QUERIES]
+
     return _matrix(queries)
 
 
@@ -76,6 +79,7 @@ def _are_texts(queries: Any) -> bool:
     """Return whether queries are one string, or a sequence that begins with a string."""
     if isinstance(queries, str):
         return True
+
     listed = plain_list(queries)
     if isinstance(listed, pd.Series | pd.Index):
         listed = listed.tolist()
@@ -96,13 +100,16 @@ def _matrix(queries: Any) -> Matrix:
                 queries,
                 "strings, or vectors: a matrix, or a frame with the column vector",
             ) from None
+
     tables = VectorTables(queries, doing="calibrating scores", name="queries")
     parts = [matrix for batch in tables for _, matrix in batch.dense]
     if not parts or len({part.shape[1] for part in parts}) > 1:
         raise wrong("queries", queries, "vectors of one dimension")
+
     matrix = np.concatenate(parts)
     if not np.isfinite(matrix).all():
         raise wrong("queries", queries, "finite numbers")
+
     return matrix[:_MOST_QUERIES]
 
 
@@ -116,6 +123,7 @@ def scores_of_vectors(
             got=f"vectors of {queries.shape[1]:,} numbers",
             expected=f"{rows.shape[1]:,} numbers, as in the index",
         )
+
     rng = np.random.default_rng([seed, 6])
     first = rng.integers(0, len(queries), _PAIRS)
     second = rng.integers(0, len(rows), _PAIRS)
@@ -124,6 +132,7 @@ def scores_of_vectors(
     for start in range(0, len(rows), _ROWS):
         block = scores_of(queries, rows[start : start + _ROWS], similarity)
         best = np.maximum(best, block.max(axis=1))
+
     return PairScores(chance, len(chance), best.astype(np.float64))
 
 
@@ -142,5 +151,6 @@ def scores_of_texts(
         )
         scores.append(hits["score"].to_numpy(dtype=np.float64))
         best += hits.groupby("query")["score"].max().tolist()
+
     known = np.sort(np.concatenate(scores))
     return PairScores(known, max(len(known), rows * len(queries)), np.array(best))

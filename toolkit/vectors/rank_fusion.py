@@ -61,6 +61,7 @@ def fuse(
     k = whole("k", k)
     rankings = [_leg(leg, method) for leg in id_lists("legs", legs)]
     scores: dict[Any, float] = defaultdict(float)
+
     ranks: list[dict[Any, int]] = []
     for keys, leg_scores in rankings:
         leg_ranks = range(1, len(keys) + 1)
@@ -70,6 +71,7 @@ def fuse(
             parts = _scaled(leg_scores).tolist()
         for key, part in zip(keys, parts, strict=True):
             scores[key] += part
+
     ordered = sorted(scores, key=lambda key: -scores[key])
     are_strings = all(isinstance(key, str) for key in ordered)
     columns: dict[str, Any] = {
@@ -77,10 +79,12 @@ def fuse(
         "id": pd.Series(ordered, dtype="str" if are_strings else "object"),
         "score": pd.Series([scores[key] for key in ordered], dtype="float64"),
     }
+
     for number, leg_rank in enumerate(ranks, 1):
         columns[f"rank_{number}"] = pd.Series(
             [leg_rank.get(key) for key in ordered], dtype="Int64"
         )
+
     return pd.DataFrame(columns)
 
 
@@ -95,10 +99,12 @@ def _leg(leg: list[Any], method: str) -> tuple[list[Any], _Floats]:
         distinct = len(set(keys))
     except (TypeError, ValueError, OverflowError):
         raise wrong("legs", leg[:5], "ids, or pairs of id and score") from None
+
     if distinct != len(keys):
         raise wrong("legs", leg[:5], "each id once in a leg")
     if method == "DBSF" and not np.isfinite(values).all():
         raise wrong("legs", leg[:5], "pairs of id and score, as DBSF compares scores")
+
     return keys, values
 
 
@@ -107,6 +113,7 @@ def _scaled(values: _Floats) -> _Floats:
     # equal scores deviate by rounding errors at most, which would decide everything
     if not values.size or np.ptp(values) <= 1e-12 * np.abs(values).max():
         return np.full(values.size, 0.5)
+
     spread = 3 * float(values.std())
     return np.asarray(
         (values - (values.mean() - spread)) / (2 * spread), dtype=np.float64

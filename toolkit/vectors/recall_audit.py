@@ -111,6 +111,7 @@ def audit_recall(
     sample = whole("sample", sample)
     seed = whole("seed", seed, least=0)
     filters = filter_texts(filter)
+
     before = describe_index(service)
     if before.similarity not in SIMILARITIES:
         raise InputError(
@@ -118,11 +119,13 @@ def audit_recall(
             got=f"an index of the kind {before.kind}, without a similarity",
             expected="an index with dense vectors",
         )
+
     is_loaded_now = vectors is None
     if vectors is None:
         vectors = load_index(service, namespace, include_data=False)
     elif namespace is not None:
         raise of_vectors(namespace)
+
     tables = VectorTables(vectors, doing=DOING, with_ids=True)
     keys = tables.keys()
     # An index has each id once per namespace. If the passed rows have one twice, the first counts.
@@ -131,6 +134,7 @@ def audit_recall(
     queried = _queried(
         tables, is_first, namespaces, queries, before.dimension, sample, seed
     )
+
     searches = []
     for name, (labels, matrix) in sorted(queried.items()):
         own = None
@@ -140,6 +144,7 @@ def audit_recall(
             searches.append(  # noqa: PERF401 - a comprehension would be nested
                 _asked(service, before, name, text, k, labels, matrix, own)
             )
+
     _search_exactly(tables, is_first, searches)
     unknown_ids: set[tuple[str, str]] = set()
     differences: list[float] = []
@@ -148,6 +153,7 @@ def audit_recall(
         unknown_ids |= {(asked.exact.namespace, key) for key in asked.exact.unknown}
         differences += score_differences(asked.exact, asked.hits)
         rows += compare_hits(*asked.parts, k)
+
     unknown = len(unknown_ids)
     changed = _changed(searches, before, describe_index(service))
     if is_loaded_now:
@@ -168,6 +174,7 @@ def audit_recall(
     if are_other_vectors(scored_otherwise, len(differences)):
         # the search cannot be blamed for vectors that it does not have
         by["judged"] = "unknown"
+
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
         by=by,
@@ -206,11 +213,13 @@ def _queried(
     """Return the labels and vectors of the queries by namespace: stored vectors, or the caller's."""
     if queries is None:
         return draw_queries(tables, is_first, dimension, sample, seed, None)
+
     asked = query_vectors(queries)
     usable = np.ones(asked.rows, dtype=bool)
     queried = draw_queries(asked, usable, dimension, sample, seed, queries)
     if "namespace" not in asked.columns and queried:
         return {only_namespace("queries", namespaces): queried[""]}
+
     if namespaces:
         check_namespaces("queries", queried, namespaces)
     return queried
@@ -321,10 +330,12 @@ def _score_gap(best: list[float], hits: dict[str, float], share: float) -> float
     """Return how much better the exact neighbours score on average; 0 if none was missed."""
     if not best:
         return np.nan
+
     returned = sorted(hits.values(), reverse=True)[: len(best)]
     gap = (sum(best) - sum(returned)) / len(best)
     if np.isnan(gap):
         return gap
     if share < 1:
         return max(0.0, gap)
+
     return 0.0

@@ -51,6 +51,7 @@ def recall_by_group(
                 _group_judgement(found, claimed, error),
             )
         )
+
     return typed_tuples(
         rows, namespace="str", filter="str", selectivity="float64", queries="Int64", share="float64",
         low="float64", high="float64", score_gap="float64", judged="str",
@@ -66,6 +67,7 @@ def _group_judgement(found: Recall, claimed: Recall, error: float) -> str:
         return "may miss"
     if found.low < GOOD:
         return "few queries"
+
     return "good"
 
 
@@ -74,6 +76,7 @@ def is_surely_low(found: Recall, error: float) -> bool:
     queries = known_queries(found)
     if queries >= _FEW:
         return found.high < GOOD
+
     # A bootstrap of few queries is too narrow: four queries with a recall of 0.9 have an upper end of 0.93.
     # Hoeffding's inequality (1963) is true for any distribution between 0 and 1: with four queries, it
     # claims a low recall below 0.27.

@@ -30,6 +30,7 @@ def filter_texts(value: Any) -> list[str]:
         values = [value]
     if not isinstance(values, list | tuple):
         raise wrong("filter", value, _EXPECTED)
+
     texts: dict[str, None] = {}
     for item in values:
         if item is not None and not isinstance(item, str | MetadataFilter):
@@ -38,6 +39,7 @@ def filter_texts(value: Any) -> list[str]:
         if text:
             parse(text)  # raises for invalid filters before a request is sent
         texts[text] = None
+
     return list(texts) or [""]
 
 
@@ -55,6 +57,7 @@ def query_vectors(queries: Any) -> VectorTables:
                 "vectors: a matrix, or a frame with the column vector",
                 "The service does not return the vectors of text: embed the text yourself, or omit queries.",
             ) from None
+
     return VectorTables(queries, doing=DOING, name="queries")
 
 
@@ -74,6 +77,7 @@ def draw_queries(
     rng = np.random.default_rng([seed, 3])
     is_drawn = np.zeros(tables.rows, dtype=bool)
     rows = np.flatnonzero(usable_rows)
+
     is_drawn[rng.choice(rows, min(sample, len(rows)), replace=False)] = True
     drawn: dict[str, tuple[list[str], list[Matrix]]] = {}
     sizes: set[int] = set()
@@ -97,7 +101,9 @@ def draw_queries(
                 labels.append(label)
                 # a view would keep the whole batch in memory
                 vectors.append(matrix[row].copy())
+
         start += len(batch.ids)
+
     _check_sizes(sizes, dimension, is_stored=is_stored)
     return {
         name: (labels, np.stack(vectors)) for name, (labels, vectors) in drawn.items()
@@ -109,6 +115,7 @@ def _check_sizes(sizes: set[int], dimension: int, *, is_stored: bool) -> None:
     others = sizes - {dimension}
     if not others or (is_stored and dimension in sizes):
         return
+
     name = "queries"
     if is_stored:
         name = "vectors"
@@ -143,7 +150,9 @@ def ask(
             hits["query"], hits["id"], hits["score"], strict=True
         ):
             scored[start + number][key] = score
+
     if own is not None:
         for hits_of, key in zip(scored, own, strict=True):
             hits_of.pop(key, None)
+
     return [dict(list(hits_of.items())[:k]) for hits_of in scored]

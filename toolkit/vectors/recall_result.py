@@ -93,6 +93,7 @@ class RecallAudit:
             groups = self.by[self.by["judged"] == judged]
             if len(groups):
                 return groups.iloc[int(groups["share"].to_numpy().argmin())]
+
         return None
 
     @property
@@ -114,6 +115,7 @@ class RecallAudit:
                 "score than the passed vectors, so these are not the vectors of the index, for example "
                 "because it was embedded again. Load them again: load_vectors(service)."
             )
+
         worst = self.worst_group
         if worst is None:
             reason = f"none of {len(self.overall.per_query):,} {self._queries} has a neighbour"
@@ -122,7 +124,9 @@ class RecallAudit:
                     "none of the returned vectors is among the passed vectors:"
                     " check their namespaces and ids"
                 )
+
             return f"Recall is not known: {reason}."
+
         overall = self.overall
         total = _percents(overall.mean, overall.low, overall.high)
         of_worst = _percents(worst["share"], worst["low"], worst["high"])
@@ -130,6 +134,7 @@ class RecallAudit:
         place = f"{_place(worst)}, the worst of {groups:,} groups"
         neighbours = f"the {self.k} nearest neighbours of"
         count = known_queries(overall)
+
         if groups == 1:
             told = f"{total} of {neighbours} {count:,} {self._queries}"
         elif worst["judged"] in {"misses", "may miss"}:
@@ -138,6 +143,7 @@ class RecallAudit:
             told = (
                 f"{total} of {neighbours} {count:,} {self._queries}; {of_worst} {place}"
             )
+
         return f"Search {self._judged}: it returns {told}{self._doubts(groups)}."
 
     @property
@@ -158,6 +164,7 @@ class RecallAudit:
         if self.overall.mean >= GOOD and known_queries(self.overall) < _ENOUGH:
             # the interval is wide because of the sample, not because of the search
             return _TOO_FEW
+
         return "may miss neighbours"
 
     def _doubts(self, groups: int) -> str:
@@ -174,6 +181,7 @@ class RecallAudit:
                 f"; {self.scored_otherwise:,} of {self.hits:,} returned hits have another score than the"
                 " passed vectors"
             )
+
         return doubts
 
     def worst(self, n: int = 5) -> pd.DataFrame:
@@ -184,6 +192,7 @@ class RecallAudit:
         shown = with_default_named(self.by)
         if shown.empty:
             return visible(self.verdict)
+
         return visible(f"{self.verdict}\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
@@ -191,6 +200,7 @@ class RecallAudit:
         worst = self.frame[self.frame["share"] < 1].head(5)
         if worst.empty or self._are_others:
             return html
+
         listed = worst.assign(missed=[", ".join(ids) for ids in worst["missed"]])
         return html + frame_table("The worst queries:", listed)
 
@@ -208,6 +218,7 @@ class RecallAudit:
         name = by["namespace"].where(
             by["filter"] == "", by["namespace"] + ", " + by["filter"]
         )
+
         return draw_recall(
             by.assign(name=name),
             f"Recall@{self.k} of {self._queries}",
@@ -232,4 +243,5 @@ def _place(group: pd.Series[Any]) -> str:
     namespace = group["namespace"] or "the default namespace"
     if not group["filter"]:
         return f"without a filter in {namespace}"
+
     return f"with the filter {shorten(group['filter'], _SHOWN)} in {namespace}"

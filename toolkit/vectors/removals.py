@@ -122,6 +122,7 @@ def delete_vectors(
     """
     endpoint_of(service, "vector")
     given = {"ids": ids, "prefix": prefix, "filter": filter}
+
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
         raise InputError(
@@ -130,6 +131,7 @@ def delete_vectors(
             expected="exactly one of them",
             next_step="reset_namespace removes all vectors of a namespace.",
         )
+
     if ids is not None:
         deletion = _deletion_by_ids(service, _ids_by_namespace(ids, namespace))
     elif filter is not None:
@@ -139,12 +141,14 @@ def delete_vectors(
     else:
         ids_begin = unmasked("prefix", text("prefix", prefix, empty=False))
         deletion = _deletion_by_condition(service, namespace, "prefix", ids_begin)
+
     if plain(confirm) is not True:
         count = _counted(deletion)
         next_step = _FOR_GOOD
         if count == "0":
             next_step = _reason(deletion) or _FOR_GOOD
         confirmed(f"deleting {count} {deletion.description}", confirm, next_step)
+
     deleted, was_retried = _send(service, deletion)
     if was_retried:
         _warn(
@@ -155,6 +159,7 @@ def delete_vectors(
         _warn(
             f"Deleting {deletion.description}: the service deleted none. {_reason(deletion)}".rstrip()
         )
+
     return deleted
 
 
@@ -167,6 +172,7 @@ def _deletion_by_ids(service: Service, by_namespace: dict[str, list[str]]) -> _D
     if len(by_namespace) > _NAMED_NAMESPACES:
         titles += ", …"
     id_count = sum(map(len, by_namespace.values()))
+
     return _Deletion(
         f"vectors of {titles} by {id_count:,} ids",
         requests,
@@ -182,12 +188,14 @@ def _deletion_by_condition(
     space = one_namespace("" if namespace is None else namespace)
     count: Callable[[], int]
     reason: Callable[[], str]
+
     if kind == "filter":
         count = partial(_count_matches, service, space, condition)
         reason = partial(_reason_of_no_match, service, space, condition)
     else:
         count = partial(_count_prefix, service, space, condition)
         reason = partial(reason_of_no_vectors, service, [space])
+
     return _Deletion(
         f"vectors of {namespace_title(space)} by the {kind} {condition[:80]!r}",
         [(space, {kind: condition})],
@@ -200,6 +208,7 @@ def _reason_of_no_id(service: Service, by_namespace: dict[str, list[str]]) -> st
     """Return why none of the ids was deleted: their namespace has no vectors, or not these ids."""
     if reason := reason_of_no_vectors(service, list(by_namespace)):
         return reason
+
     ids = list(chain.from_iterable(by_namespace.values()))
     named = ", ".join(
         repr(service.redactor.own(vector_id)[:80]) for vector_id in ids[:_NAMED_IDS]
@@ -230,12 +239,15 @@ def _send(service: Service, deletion: _Deletion) -> tuple[int, bool]:
                     outcome = (
                         "The service rejected this request: none of it was deleted."
                     )
+
                 error.add_note(
                     f"Before this, {deleted:,} vectors were deleted. {outcome}"
                 )
                 raise
+
             deleted += count
             was_retried = was_retried or tries > 1
+
     return deleted, was_retried
 
 
@@ -311,6 +323,7 @@ def delete_namespace(service: Service, namespace: str, *, confirm: bool = False)
             expected="a namespace with a name",
             next_step="reset_namespace removes the vectors of the default namespace.",
         )
+
     return _remove(
         service, "delete-namespace", namespace, "{1} with its {0}", confirm=confirm
     )
@@ -355,6 +368,7 @@ def rename_namespace(
     overwrite = flag("overwrite", overwrite)
     namespace = unmasked("namespace", text("namespace", namespace, empty=False))
     new_name = unmasked("new_name", text("new_name", new_name, empty=False))
+
     with Transport.to(service, "vector") as transport:
         counts = read_info(transport).namespaces
         _check_exists(namespace, counts)
@@ -365,12 +379,14 @@ def rename_namespace(
                 expected="an unused name",
                 next_step="overwrite=True and confirm=True delete the namespace that has this name.",
             )
+
         if new_name in counts:
             confirmed(
                 f"removing {counts[new_name]:,} vectors of namespace {new_name[:80]!r}",
                 confirm,
                 _FOR_GOOD,
             )
+
         body = {
             "namespace": namespace,
             "newNamespace": new_name,
@@ -410,6 +426,7 @@ def _remove(
             repeatable=operation == "reset",
         )
         transport.fetch(request, result_bytes)
+
     return count
 
 
@@ -459,6 +476,7 @@ def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:
             got="no ids",
             expected="exact ids, or a frame with a column 'id'",
         )
+
     # the keys of a dict are a set that keeps the order
     by_namespace: dict[str, dict[str, None]] = {}
     for space, vector_id in located_ids:
@@ -479,6 +497,7 @@ def _count_ids(service: Service, by_namespace: dict[str, list[str]]) -> int:
     for space, ids in by_namespace.items():
         fetched = fetch_vectors(service, ids, namespace=space, **_IDS_ONLY)
         count += int((fetched["vector_problem"] != ABSENT).sum())
+
     return count
 
 

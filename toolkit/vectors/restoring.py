@@ -90,6 +90,7 @@ class VectorRestore:
         same = int(self.frame["verified"].sum())
         if self.complete:
             return f"All {total:,} vectors of the snapshot are in the index, compared one by one."
+
         counts = self.frame[["missing", "different", "skipped"]].sum()
         others = ", ".join(
             f"{count:,} {name}" for name, count in counts.items() if count
@@ -100,6 +101,7 @@ class VectorRestore:
         shown = self.frame.replace({"namespace": {"": "(default)"}})
         if shown.empty:
             return visible(self.verdict)
+
         return visible(f"{self.verdict}\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
@@ -111,6 +113,7 @@ class VectorRestore:
             for name, *counts in shown.itertuples(index=False)
         )
         verdict = escape_html(self.verdict)
+
         return f"<p>{verdict}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
@@ -210,6 +213,7 @@ def restore_vectors(
     ).hexdigest()
     stored_rows = _RestoreCheckpoint(checkpoint, binding)
     start = stored_rows.read(most=total)
+
     with (
         Transport.to(service, "vector", progress=progress) as transport,
         ProgressBar(
@@ -219,6 +223,7 @@ def restore_vectors(
         _check_dimension(dataset, read_info(transport).dimension)
         bar.add(start)
         done = start
+
         try:
             for batch in _batches(dataset, start):
                 chosen = selection.rows(batch)
@@ -237,8 +242,10 @@ def restore_vectors(
                 f"The first {done:,} of {total:,} rows are stored: the same call continues there."
             )
             raise
+
         _wait_until_indexed(transport)
         result = _compared(service, transport, dataset, encoder, bar, start, selection)
+
     stored_rows.remove()
     if not result.complete:
         warnings.warn(result.verdict, UnexpectedResultWarning, stacklevel=2)
@@ -274,6 +281,7 @@ def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
             snapshot,
             "the path of a snapshot, or a value of open_snapshot",
         )
+
     dataset: Any = snapshot
     if isinstance(snapshot, Snapshot):
         dataset = snapshot.to_arrow()
@@ -283,6 +291,7 @@ def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
         except InputError as error:
             doing = f"reading snapshot ({error.doing})"
             raise InputError(doing, got=error.got, expected=error.expected) from None
+
     absent = [
         name
         for name in ("namespace", "id", "vector")
@@ -295,6 +304,7 @@ def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
             expected="a snapshot of vectors",
             next_step="export_vectors writes a snapshot of vectors.",
         )
+
     return dataset
 
 
@@ -322,6 +332,7 @@ class _RestoreCheckpoint:
             return 0
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._unusable(f"{type(error).__name__}") from None
+
         if binding != self._binding:
             raise SnapshotBindingError(
                 f"continuing to restore from the checkpoint {str(self._path)!r}",
@@ -329,10 +340,12 @@ class _RestoreCheckpoint:
                 expected="the checkpoint of this call",
                 next_step="Name another file, or remove this one to start again.",
             )
+
         if type(rows) is not int or not 0 <= rows <= most:
             raise self._unusable(
                 f"{str(rows)[:40]} as the number of stored rows", f"0 to {most:,}"
             )
+
         return rows
 
     def write(self, rows: int) -> None:
@@ -341,6 +354,7 @@ class _RestoreCheckpoint:
             self._make_folder()
         except (OSError, ValueError) as error:
             raise self._unusable(f"{type(error).__name__}") from None
+
         # each process has its own draft: two that restore the same snapshot share only the checkpoint
         write_file(self._path, lambda file: file.write(content))
 
@@ -421,9 +435,11 @@ def _compared(
                 comparison.add(space, row, "skipped", reason)
             else:
                 sent.setdefault(space, []).append(row)
+
         for space, rows in sent.items():
             comparison.compare(space, rows)
         bar.add(batch.num_rows)
+
     if selection.is_whole:
         comparison.count_extra()
     return VectorRestore(
@@ -478,6 +494,7 @@ class _Comparison:
             if outcome != "extra":
                 counts = [count or 0 for count in counts]
             columns[outcome] = pd.Series(counts, dtype="Int64")
+
         return pd.DataFrame(columns)
 
     def problems_frame(self) -> pd.DataFrame:
@@ -491,11 +508,13 @@ def _difference(row: dict[str, Any], stored: dict[str, Any] | None) -> tuple[str
     """Return the outcome of a row, for example "different", and the problem, which is empty if verified."""
     if stored is None:
         return "missing", "not in the index"
+
     differing = [
         name for name in _COMPARED if not _is_same(name, row.get(name), stored[name])
     ]
     if differing:
         return "different", f"differs in {', '.join(differing)}"
+
     return "verified", ""
 
 
@@ -510,6 +529,7 @@ def _normal_json(metadata: str | None) -> str | None:
     """Return metadata with sorted keys and without spaces. 1 and 1.0 stay different, as true and 1 do."""
     if metadata is None:
         return None
+
     try:
         return json.dumps(json.loads(metadata), sort_keys=True)
     except (ValueError, RecursionError):

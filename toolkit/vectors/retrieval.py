@@ -97,6 +97,7 @@ def recall(
             found,
             f"as many queries as exact has ({len(neighbours)}, not {len(hits)})",
         )
+
     try:
         per_query = [
             recalled(*lists, k) for lists in zip(hits, neighbours, strict=True)
@@ -110,6 +111,7 @@ def recall(
         raise wrong(
             "exact", exact, "ids, or pairs of id and score, and in found ids"
         ) from None
+
     return mean_recall(per_query, k=k, seed=seed)
 
 
@@ -123,6 +125,7 @@ def mean_recall(
     values = np.array([value for value in per_query if value == value])  # noqa: PLR0124 - not NaN
     if not values.size:
         return Recall(per_query, float("nan"), float("nan"), float("nan"), k)
+
     low, high = _interval(values, seed, error=error)
     mean = float(values.mean())
     return Recall(per_query, mean, min(low, mean), max(high, mean), k)
@@ -135,8 +138,10 @@ def id_lists(name: str, value: Any, *, scored: bool = True) -> list[list[Any]]:
         raise wrong(
             name, value, expected, "Pass [part for _, part in hits.groupby('query')]."
         )
+
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
+
     items, lists = list(value), []
     for item in items:
         frame = pandas_frame(item)
@@ -146,6 +151,7 @@ def id_lists(name: str, value: Any, *, scored: bool = True) -> list[list[Any]]:
             lists.append(list(item))
         else:
             raise wrong(name, items, expected)
+
     return lists
 
 
@@ -160,9 +166,11 @@ def _ids(name: str, hits: pd.DataFrame, *, with_scores: bool) -> list[Any]:
             expected="a frame of one query",
             next_step="Pass [part for _, part in hits.groupby('query')].",
         )
+
     ids = hits["id"].tolist()
     if not with_scores or "score" not in hits:
         return ids
+
     return list(zip(ids, hits["score"].tolist(), strict=True))
 
 
@@ -186,6 +194,7 @@ def recalled(
     findable = min(k, len(exact))
     if not findable:
         return float("nan")
+
     neighbours = _nearest(exact, k, tie) if are_pairs(exact) else set(exact[:k])
     return min(findable, len(neighbours.intersection(returned[:k]))) / findable
 
@@ -196,6 +205,7 @@ def _nearest(pairs: list[Any], k: int, tie: float) -> set[Any]:
     ordered = sorted((float(score) for _, score in pairs), reverse=True)
     last = ordered[min(k, len(ordered)) - 1]
     least = last - tie * max(1.0, abs(last))
+
     return {key for key, score in pairs if float(score) >= least}
 
 
@@ -206,6 +216,7 @@ def paired_difference(
     values = first - second
     if not values.size:
         return float("nan"), float("nan"), float("nan")
+
     mean = float(values.mean())
     low, high = _interval(values, seed, least=-1.0)
     return mean, min(low, mean), max(high, mean)
@@ -227,5 +238,6 @@ def _interval(
     for start in range(0, _DRAWS, 500):
         weights = rng.standard_gamma(shape, (min(500, _DRAWS - start), known.size))
         means[start : start + weights.shape[0]] = weights @ known / weights.sum(axis=1)
+
     low, high = np.quantile(means, [error / 2, 1 - error / 2])
     return float(low), float(high)

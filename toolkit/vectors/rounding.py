@@ -119,6 +119,7 @@ def precision_of(matrix: Matrix) -> Precision:
     exact = Precision("float32", _FLOAT32**2 / 6)
     if not len(rows) or len(np.unique(np.abs(rows))) < _TUNING.distinct:
         return exact
+
     found = max(_precisions(rows), key=lambda one: one.distance, default=exact)
     return max(found, exact, key=lambda one: one.distance)
 
@@ -131,6 +132,7 @@ def _precisions(rows: Matrix) -> Iterator[Precision]:
     with np.errstate(over="ignore"):
         if (rows.astype(np.float16).astype(np.float32) == rows).all():
             yield Precision("float16", _FLOAT16**2 / 6)
+
     largest = np.abs(rows).max(axis=1, keepdims=True).astype(np.float64)
     if _are_whole(rows / (largest / 127)):
         yield Precision("8-bit integers", _grid_distance(rows, largest / 127))

@@ -37,6 +37,7 @@ def draw_limit(rows: int, sample: int, seed: int) -> np.uint64:
     """Return the limit below which the random numbers of `sample` rows are; all are if the rows are fewer."""
     if rows <= sample:
         return _ALL
+
     draws = row_draws(np.arange(rows), seed)
     draws.partition(sample)
     return np.uint64(draws[sample])

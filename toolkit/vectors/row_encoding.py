@@ -47,6 +47,7 @@ def one_namespace(namespace: object) -> str:
             "the name of one namespace, because this call changes the index",
             "Call it per namespace. For a namespace that is named 'all', use rows with a column namespace.",
         )
+
     return name
 
 
@@ -65,6 +66,7 @@ class RowEncoder:
             self._masks += [
                 service.redactor.mask(secret.reveal()) for secret in endpoint.secrets
             ]
+
         if namespace is not None:
             namespace = one_namespace(namespace)
         self._namespace = namespace
@@ -78,6 +80,7 @@ class RowEncoder:
             except InputError as error:
                 error.add_note(self._located(index, row))
                 raise
+
             yield encoded._replace(position=index)
 
     def _located(self, index: int, row: Any) -> str:
@@ -86,6 +89,7 @@ class RowEncoder:
         if isinstance(row, Mapping):
             namespace = str(self.namespace_of(row))
             named = f", id {str(row.get('id'))[:80]!r}, {namespace_title(namespace)}"
+
         return self._mask(f"The row: position {index:,} (from 0){named}.")
 
     def encode(self, name: str, row: Mapping[str, Any]) -> WireRow:
@@ -99,6 +103,7 @@ class RowEncoder:
         body = msgspec.Raw(msgspec.json.encode(wire))
         if self._namespace is not None:
             return WireRow(self._namespace, operation, body)
+
         return WireRow(row_namespace, operation, body)
 
     def namespace_of(self, row: Mapping[str, Any]) -> str:
@@ -138,11 +143,13 @@ def _wire_row(
         raise wrong(
             name, row, "a mapping with an id and a vector, sparse vector or data"
         )
+
     _check_names(name, row)
     present = {key: value for key, value in row.items() if not _missing(value)}
     vector_id = unmasked(
         f"the id of {name}", _id_text(f"the id of {name}", row.get("id"))
     )
+
     if "vector_problem" in present:
         raise InputError(
             f"reading {name}",
@@ -150,10 +157,12 @@ def _wire_row(
             expected="a vector that can be stored",
             next_step="Leave rows with a problem out: rows[rows['vector_problem'].isna()].",
         )
+
     wire = {"id": vector_id} | _stored_parts(name, present)
     _check_unmasked(name, wire, masks)
     _check_storable(name, row, wire, update=update)
     namespace = text(f"the namespace of {name}", present.get("namespace", ""))
+
     return unmasked(f"the namespace of {name}", namespace), wire
 
 
@@ -166,6 +175,7 @@ def _id_text(name: str, vector_id: object) -> str:
             "text of at least one character",
             'Convert numbers: str(id), or for a frame rows.assign(id=rows["id"].astype("str")).',
         )
+
     return text(name, vector_id, empty=False)
 
 
@@ -185,6 +195,7 @@ def _suggested_name(key: object) -> str:
     synonym = _SYNONYMS.get(str(key).lower())
     if synonym is None:
         return f"{nearest(key, _NAMES)} Other values belong in metadata; for columns, use collect_metadata."
+
     return f"Did you mean {synonym!r}? Known: {', '.join(map(repr, _NAMES))}."
 
 
@@ -211,6 +222,7 @@ def _stored_parts(name: str, present: Mapping[str, Any]) -> dict[str, Any]:
     if sparse is not None:
         indices, weights = sparse_vector(f"the sparse vector of {name}", sparse)
         parts["sparseVector"] = {"indices": indices, "values": weights}
+
     if "metadata" in present:
         parts["metadata"] = _metadata(f"the metadata of {name}", present["metadata"])
     if "data" in present:
@@ -241,6 +253,7 @@ def _check_storable(
     storable = ["vector", "sparse vector", "data"]
     if update:
         storable.append("metadata")
+
     has_vector = not _VECTOR_FIELDS.isdisjoint(wire)
     if not has_vector and wire.keys().isdisjoint(storable):
         raise InputError(
@@ -248,6 +261,7 @@ def _check_storable(
             got=f"{wire['id']!r} with {', '.join(f'no {part}' for part in storable)}",
             expected="at least one of them",
         )
+
     if not update and "vector" in row and not has_vector:
         raise InputError(
             f"reading {name}",
@@ -264,6 +278,7 @@ def _missing(value: Any) -> bool:
         return True
     if hasattr(value, "__len__"):
         return False
+
     try:
         return bool(value != value)  # noqa: PLR0124 - NaN
     except (TypeError, ValueError, OverflowError):
@@ -282,6 +297,7 @@ def _metadata(name: str, metadata: Any) -> msgspec.Raw:
         if not isinstance(metadata, Mapping):
             raise wrong(name, metadata, expected)
         return msgspec.Raw(as_json(json_form(name, metadata)).encode())
+
     metadata_json = text(name, metadata)
     try:
         decoded = json.loads(metadata_json)
@@ -289,6 +305,7 @@ def _metadata(name: str, metadata: Any) -> msgspec.Raw:
         raise InputError(
             f"reading {name}", got="text that is not JSON", expected=expected
         ) from None
+
     _encoded_mapping(name, decoded, expected)
     return msgspec.Raw(metadata_json.encode())
 
@@ -296,6 +313,7 @@ def _metadata(name: str, metadata: Any) -> msgspec.Raw:
 def _encoded_mapping(name: str, metadata: Any, expected: str) -> str:
     if not isinstance(metadata, Mapping):
         raise wrong(name, metadata, expected)
+
     try:
         # not msgspec, which writes NaN as null
         return as_json(dict(metadata))

@@ -83,6 +83,7 @@ class Fields:
         known = self.counts.setdefault(namespace, {})
         if name not in known and len(known) >= _MOST_FIELDS:
             return None
+
         return known.setdefault(name, FieldCounts())
 
     def add(self, batch: VectorBatch, values: list[Any]) -> None:
@@ -146,6 +147,7 @@ class Summarizing:
             batch = self.reader.read(record_batch, start)
             self._add(batch, start, summary)
             start += record_batch.num_rows
+
         return summary
 
     def _add(self, batch: VectorBatch, start: int, summary: RowSummary) -> None:
@@ -153,12 +155,14 @@ class Summarizing:
         part = _per_row(batch, spellings)
         usable = part["usable"].to_numpy()
         sketch = np.full((len(part), SKETCH), np.nan, dtype=np.float32)
+
         for positions, matrix in batch.dense:
             sketch[positions] = sketches(matrix)
             draws = row_draws(start + positions, self.seed)
             chosen = (draws < self.draw_limit) & usable[positions]
             summary.sampled.append((start + positions[chosen], matrix[chosen]))
             summary.texts.add(batch.namespaces, batch.data, positions[chosen], start)
+
         summary.fields.add(batch, values)
         summary.rows.append(part)
         summary.sketches.append(sketch)
@@ -183,6 +187,7 @@ def _extremes(batch: VectorBatch) -> Extremes:
             if len(inside):
                 key = str(name), matrix.shape[1]
                 extremes[key] = inside.min(axis=0), inside.max(axis=0)
+
     return extremes
 
 
@@ -191,6 +196,7 @@ def _per_row(batch: VectorBatch, metadata: list[str]) -> pd.DataFrame:
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
     finite, vector = np.zeros(size, dtype=bool), np.zeros(size, dtype=np.uint64)
+
     for positions, matrix in batch.dense:
         dimension[positions] = matrix.shape[1]
         ok = np.isfinite(matrix).all(axis=1)
@@ -198,6 +204,7 @@ def _per_row(batch: VectorBatch, metadata: list[str]) -> pd.DataFrame:
         squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
         norm[positions] = np.sqrt(np.where(ok, squares, 0))
         vector[positions] = _hashes(matrix)
+
     return pd.DataFrame({
         "namespace": batch.namespaces,
         "id": batch.ids,
@@ -228,6 +235,7 @@ def _hashes(matrix: Matrix) -> Hashes:
         0, 2**64, matrix.shape[1], dtype=np.uint64
     ) | np.uint64(1)
     sums: Hashes = (bits * factors).sum(axis=1, dtype=np.uint64)
+
     return sums | np.uint64(1)  # 0 means no vector
 
 
@@ -246,8 +254,10 @@ def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
             ):
                 value = msgspec.json.decode(text)
                 spelling = msgspec.json.encode(value, order="deterministic").decode()
+
         values.append(value)
         spellings.append(spelling)
+
     return values, spellings
 
 
@@ -255,7 +265,9 @@ def metadata_fields(text: str | None) -> set[str] | None:
     """Return the names of the fields that have a value; None without metadata, or if it is no object."""
     if not text:
         return None
+
     (value,), _ = _decoded([text])
     if not isinstance(value, dict):
         return set()
+
     return {name for name, item in value.items() if item is not None}

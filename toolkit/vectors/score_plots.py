@@ -89,6 +89,7 @@ def plot_score_distribution(
     if kind is None:
         kind = "histogram" if len(scores.groups) <= 1 else "ridge"
     title = f"Scores of hits, by {by}" if by else "Scores of hits"
+
     with drawing(ax, theme) as (axes, colours):
         if scores.total <= 1:
             return axis.show_sentence(axes, _sentence(scores), colours, title)
@@ -129,6 +130,7 @@ def _sentence(scores: ScoreBins) -> str:
     remark = axis.left_out(scores.left_out, "hit", "without a finite score")
     if not scores.total:
         return f"No hits{remark}"
+
     return f"1 hit, score {(scores.edges[0] + scores.edges[-1]) / 2:g}{remark}"
 
 
@@ -146,6 +148,7 @@ def _medians(scores: ScoreBins) -> str:
         return f"median {medians[0]}"
     if len(medians) == 2:  # noqa: PLR2004 - more are in the rows, not in a title
         return f"medians {medians[0]} and {medians[1]}"
+
     return ""
 
 
@@ -161,6 +164,7 @@ def _histogram(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
     if len(scores.groups) > 1:
         _outlines(scores, ax, theme, title)
         return
+
     axis.heading(ax, title, theme)
     _bars(scores, 0, ax, theme)
     axis.count_axis(ax, "hits", theme, scores.counts.max())
@@ -215,9 +219,11 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
         positions = np.concatenate([[low], scores, [high]])
         shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
         ax.plot(positions, shares, drawstyle="steps-post", **_line(theme, number))
+
     axis.limit(ax.yaxis, 0, 1.03)
     axis.number_axis(ax, ax.yaxis, percent)
     axis.label_axis(ax.yaxis, "share of hits up to this score", theme)
+
     if len(binned.groups) > 1:
         # all shares end at 100 %: names are in the order of the medians, the highest score at the bottom
         ends = [
@@ -229,6 +235,7 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
 def _named(scores: ScoreBins) -> list[str]:
     names = drawable_names(scores.groups, longest=26)
     totals = scores.counts.sum(axis=1).tolist()
+
     return [
         f"{name} ({short_number(total)})"
         for name, total in zip(names, totals, strict=True)
@@ -296,12 +303,14 @@ def plot_score_by_rank(
     top = min(whole("top", top), _MOST + 1)
     curves, more = score_curves(hits, by=by, top=top, largest=LARGEST)
     scores = score_bins(hits, by=None, largest=LARGEST)
+
     with drawing(ax, theme) as (axes, colours):
         title = f"Scores by rank, by {by}"
         if not curves:
             return axis.show_sentence(
                 axes, "No hits with a finite score", colours, title
             )
+
         axis.heading(axes, axis.with_finding(title, _range(scores)), colours)
         for number, curve in enumerate(curves):
             marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
@@ -312,14 +321,17 @@ def plot_score_by_rank(
                 markersize=4,
                 **_line(colours, number),
             )
+
         axis.number_axis(axes, axes.yaxis)
         axis.whole_axis(axes, 0.5)
         _limit_to_curves(axes, curves)
+
         label = "rank (1 is the nearest)"
         if len(curves) > 1:
             ends = [curve.scores[-1] for curve in curves]
             _name_lines(axes, ends, [curve.name for curve in curves], colours)
             label += f"; a line is a {drawable(by, longest=24)}"
+
         if more:
             label += f" (and {counted(more, 'more group')} not drawn)"
         axis.label_axis(axes.xaxis, f"{label}{_left_out(scores)}", colours)
@@ -333,6 +345,7 @@ def _limit_to_curves(ax: Axes, curves: Sequence[ScoreCurve]) -> None:
     if len(curves) == 1:
         # the names of several lines follow their ends at once; the last point of one line must not be cut
         last += 0.4
+
     axis.limit(ax.xaxis, 0.6, last)
     low = min(float(min(curve.scores)) for curve in curves)
     high = max(float(max(curve.scores)) for curve in curves)
@@ -377,9 +390,11 @@ def plot_score_comparison(
     configurations = checked_texts("names", names)
     if len(configurations) != 2:  # noqa: PLR2004 - one each
         raise wrong("names", names, "two names, for before and after")
+
     moves = score_moves(before, after)
     x = moves["score_before"].to_numpy(dtype=np.float64, na_value=np.nan)
     y = moves["score_after"].to_numpy(dtype=np.float64, na_value=np.nan)
+
     with drawing(ax, theme) as (axes, colours):
         # in the legend, a mark and a count stand before the names
         columns = max(6.0, min(24.0, axis.inches(axes) / COLUMN - 15))
@@ -388,10 +403,12 @@ def plot_score_comparison(
         both, lost, new = has_x & has_y, has_x & ~has_y, has_y & ~has_x
         scores = np.concatenate([x[has_x], y[has_y]])
         title = f"Scores: {first} and {second}"
+
         if not len(scores):
             return axis.show_sentence(
                 axes, "No hits with a finite score", colours, title
             )
+
         low, high = float(scores.min()), float(scores.max())
         space = (high - low) * 0.06 or 0.5
         margin = low - space  # the position of hits of only one of the two
@@ -404,11 +421,13 @@ def plot_score_comparison(
             zorder=0,
         )
         x, y = np.where(new, margin, x), np.where(lost, margin, y)
+
         for drawn, marker, sign in ((both, "o", 0), (lost, "v", 3), (new, "<", 2)):
             dot, colour = MarkerStyle(marker, "full"), colours.series[sign]
             axes.scatter(
                 x[drawn], y[drawn], s=28, marker=dot, color=colour, linewidths=0
             )
+
         axis.limit(axes.xaxis, margin - space, high + space)
         axis.limit(axes.yaxis, margin - space, high + space)
         axis.number_axis(axes, axes.xaxis)
@@ -436,6 +455,7 @@ def _name_lines(
     longest = max(12, min(32, int(axis.inches(ax) * 0.34 / COLUMN)))
     names = drawable_names(names, longest=longest)
     low, high = ax.get_ylim()
+
     gap = _LABEL / max(axis.inches_high(ax), _LABEL) * (high - low)
     for number, position in enumerate(
         _spread(np.asarray(ends, dtype=np.float64), gap, low, high)
@@ -468,4 +488,5 @@ def _spread(
     spread: NDArray[np.float64] = np.maximum(positions, low - gap * len(positions))[
         np.argsort(order)
     ]
+
     return spread

@@ -77,6 +77,7 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
     ordered = frame.sort_values("score", ascending=False).dropna(subset=["score"])
     second = ordered.groupby("query")["score"].nth(1)
     second.index = pd.Index(ordered.loc[second.index, "query"])
+
     return pd.DataFrame(
         {
             "hits": frame.groupby("query").size().astype("Int64"),
@@ -180,6 +181,7 @@ def query_texts(hits: AnyFrame) -> dict[Any, str]:
     queries = getattr(hits, "attrs", {}).get("queries")
     if not isinstance(queries, list | tuple):
         return {}
+
     texts = {}
     for number, query in enumerate(queries):
         if not isinstance(query, dict):
@@ -187,6 +189,7 @@ def query_texts(hits: AnyFrame) -> dict[Any, str]:
         text = query.get("data") or query.get("id")
         if isinstance(text, str) and text.strip():
             texts[number] = text
+
     counts = Counter(texts.values())
     repeated = {
         number: f"{text} ({number})"
@@ -200,11 +203,13 @@ def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     """Return the edges of bins between the lowest and the highest score; none without scores."""
     if not scores.size:
         return np.zeros(0)
+
     lowest, highest = scores.min(), scores.max()
     # halved first: the difference of two large numbers can overflow
     half_width = highest / 2 - lowest / 2
     if half_width <= bins * np.spacing(max(abs(lowest), abs(highest))):
         return np.histogram_bin_edges(scores, bins=1)
+
     return np.linspace(lowest / 2, highest / 2, bins + 1) * 2
 
 
@@ -213,6 +218,7 @@ def _order(value: object) -> tuple[bool, bool, float, str]:
     number = plain(value)
     if isinstance(number, int | float):
         return False, False, float(number), str(value)
+
     return value is None, True, 0.0, str(value)
 
 
@@ -271,6 +277,7 @@ def score_curves(
     # pandas cannot group by numbers of 16 bits
     keys = pd.Series(table[by].to_pylist(), dtype="object")
     groups = list(frame.groupby(keys, sort=False, dropna=False))
+
     curves = []
     for value, group in groups[:top]:
         name = NONE
@@ -280,6 +287,7 @@ def score_curves(
         ranks = ordered["rank"].to_numpy(dtype=np.int64)
         scores = ordered["score"].to_numpy(dtype=np.float64)
         curves.append(ScoreCurve(name=name, ranks=ranks, scores=scores))
+
     return curves, max(len(groups) - top, 0)
 
 
@@ -320,6 +328,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
         for name, frame in hits.items()
     ):
         key = {"query": "Int64", "namespace": "str", "id": "str"}
+
     types = key | {"rank": "Int64", "score": "float64"}
     tables = {
         name: select(frame, types, doing=doing, name=name).table()
@@ -335,6 +344,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
             expected="ranks and queries of query results",
             next_step="Use frames made by query or query_text.",
         ) from None
+
     first, second = (
         typed_frame(
             **{
@@ -355,6 +365,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
         {"query": both["query"], "best": best, "later": both["rank_before"].isna()}
     )
     both = both.loc[order.sort_values(["query", "best", "later"], kind="stable").index]
+
     return both.reset_index(drop=True)[
         [*key, "rank_before", "rank_after", "score_before", "score_after", "moved"]
     ]
@@ -407,6 +418,7 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
         .table()["vector"]
         .combine_chunks()
     )
+
     if not (pa.types.is_null(column.type) or is_numbers(column.type)):
         raise InputError(
             doing,
@@ -414,6 +426,7 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
             expected="lists of numbers",
             next_step="Use a frame made by load_vectors or query.",
         )
+
     present = column.drop_null()
     squares = [
         _squares(present.slice(start, _BATCH))
@@ -422,11 +435,13 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     lengths = np.sqrt(np.concatenate([np.zeros(0), *squares]))
     lengths = lengths[np.isfinite(lengths)]
     edges, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
+
     if len(lengths):
         low, high = float(lengths.min()), float(lengths.max())
         if high - low <= 1e-6 * max(high, 1e-30):
             low, high, bins = low - 0.5, high + 0.5, 1
         counts, edges = np.histogram(lengths, bins=bins, range=(low, high))
+
     return NormBins(
         edges=edges,
         counts=counts.astype(np.int64),

@@ -148,6 +148,7 @@ def text_agreement(
     pairs = kept[_pairs(_word_vectors([texts[row] for row in kept], rng))]
     if not len(pairs):
         return TextAgreement(0, none, none)
+
     cosines = np.einsum("ij,ij->i", unit[pairs[:, 0]], unit[pairs[:, 1]])
     median, high = _random_cosines(unit[kept], rng)
     is_unrelated = cosines <= median
@@ -156,6 +157,7 @@ def text_agreement(
     follows_texts = (cosines > high).mean() >= TUNING.related
     if count < TUNING.least_pairs or chance > TUNING.chance or not follows_texts:
         return TextAgreement(len(pairs), none, none)
+
     # Between both levels, a pair may be of one model or of two.
     is_clear = is_unrelated | (cosines > high)
     smaller = _smaller_group(unit, pairs[is_clear], is_unrelated[is_clear], rng)
@@ -168,6 +170,7 @@ def _distinct(texts: Sequence[str]) -> Positions:
     for row, text in enumerate(texts):
         if len(_WORD.findall(text)) >= TUNING.fewest_words:
             first.setdefault(text, row)
+
     return np.array(list(first.values()), dtype=np.intp)
 
 
@@ -180,17 +183,20 @@ def _word_vectors(texts: Sequence[str], rng: np.random.Generator) -> Matrix:
         counted.append(
             Counter(vocabulary.setdefault(word, len(vocabulary)) for word in words)
         )
+
     in_texts = np.zeros(len(vocabulary))
     for counts in counted:
         in_texts[list(counts)] += 1
     weights = np.log(max(len(texts), 1) / np.maximum(in_texts, 1))
     axes = rng.standard_normal((len(vocabulary), TUNING.axes), dtype=np.float32)
     vectors = np.zeros((len(texts), TUNING.axes), dtype=np.float32)
+
     for row, counts in enumerate(counted):
         words_of_text = np.fromiter(counts.keys(), dtype=np.intp)
         often = np.fromiter(counts.values(), dtype=np.float64)
         weight = np.log1p(often) * weights[words_of_text]
         vectors[row] = weight.astype(np.float32) @ axes[words_of_text]
+
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)
 
@@ -200,6 +206,7 @@ def _pairs(words: Matrix) -> Positions:
     partners = min(TUNING.partners, len(words) - 1)
     if partners < 1:
         return np.zeros((0, 2), dtype=np.intp)
+
     similarities = words @ words.T
     np.fill_diagonal(similarities, -1)
     second = np.argpartition(similarities, -partners, axis=1)[:, -partners:].ravel()
@@ -208,11 +215,13 @@ def _pairs(words: Matrix) -> Positions:
     order = np.argsort(-values, kind="stable")
     order = order[values[order] >= TUNING.alike]
     is_paired = np.zeros(len(words), dtype=bool)
+
     pairs = []
     for one, other in zip(first[order].tolist(), second[order].tolist(), strict=True):
         if not is_paired[one] and not is_paired[other]:
             is_paired[[one, other]] = True
             pairs.append((one, other))
+
     return np.array(pairs, dtype=np.intp).reshape(-1, 2)
 
 
@@ -222,6 +231,7 @@ def _random_cosines(unit: Matrix, rng: np.random.Generator) -> tuple[float, floa
     different = first != second
     cosines = np.einsum("ij,ij->i", unit[first[different]], unit[second[different]])
     median, high = np.quantile(cosines, [0.5, 0.95])
+
     return float(median), float(high)
 
 
@@ -232,16 +242,19 @@ def _smaller_group(
     none = np.zeros(0, dtype=np.intp)
     fold = rng.permutation(len(pairs)) % TUNING.folds
     is_separated = np.zeros(len(pairs), dtype=bool)
+
     for number in range(TUNING.folds):
         fitted, tested = fold != number, fold == number
         if not is_unrelated[fitted].any() or is_unrelated[fitted].all():
             return none
         side = _side(unit, pairs[fitted], is_unrelated[fitted])
         is_separated[tested] = side[pairs[tested, 0]] != side[pairs[tested, 1]]
+
     if is_separated[is_unrelated].mean() < TUNING.separated:
         return none
     if is_separated[~is_unrelated].mean() > TUNING.torn:
         return none
+
     side = _side(unit, pairs, is_unrelated)
     if side.mean() > 0.5:  # noqa: PLR2004 - a half
         side = ~side
@@ -264,6 +277,7 @@ def _side(unit: Matrix, pairs: Positions, is_unrelated: _Booleans) -> _Booleans:
     inverse = np.linalg.inv(np.linalg.cholesky(within))
     _, vectors = np.linalg.eigh(inverse @ between @ inverse.T)
     projected = centred @ (inverse.T @ vectors[:, -1])
+
     return np.asarray(projected > _best_cut(projected, pairs, is_unrelated))
 
 
@@ -279,4 +293,5 @@ def _best_cut(projected: _Floats, pairs: Positions, is_unrelated: _Booleans) -> 
     padded = np.pad(levels, 3, mode="edge")
     width = padded[6:] - padded[:-6]
     is_best = quality >= quality.max() - 0.03
+
     return float(levels[np.argmax(np.where(is_best, width, -1.0))])

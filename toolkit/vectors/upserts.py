@@ -104,6 +104,7 @@ def upsert_vectors(
     if isinstance(rows, Sized) and not isinstance(rows, Mapping):
         total = len(rows)
     wire = RowEncoder(service, namespace).rows(rows)
+
     sent = 0
     with (
         Transport.to(service, "vector", progress=progress) as transport,
@@ -114,6 +115,7 @@ def upsert_vectors(
         for count in store_rows(transport, wire):
             sent += count
             bar.add(count)
+
     return sent
 
 
@@ -186,6 +188,7 @@ def update_vectors(
     lost_fields: Counter[str] = Counter()
     if metadata_update_mode == "OVERWRITE":
         lost_fields = _lost_fields(service, wire)
+
     updated = 0
     absent_ids = []
     absent_from: dict[str, None] = {}
@@ -207,11 +210,14 @@ def update_vectors(
             except BaseException as error:
                 error.add_note(f"Rows sent before this: {index:,} of {len(wire):,}.")
                 raise
+
             updated += is_updated
             if not is_updated:
                 absent_ids.append(msgspec.json.decode(row.body)["id"])
                 absent_from[row.namespace] = None
+
             bar.add(1)
+
     if absent_ids:
         named = [
             repr(service.redactor.own(absent_id)[:80])
@@ -227,6 +233,7 @@ def update_vectors(
             UnexpectedResultWarning,
             stacklevel=2,
         )
+
     if lost_fields:
         listed = [
             f"{service.redactor.own(name)[:80]!r} ({count:,} rows)"
@@ -240,6 +247,7 @@ def update_vectors(
             UnexpectedResultWarning,
             stacklevel=2,
         )
+
     return updated
 
 
@@ -253,6 +261,7 @@ def _rows_of_matches(
             rows,
             "one mapping of changes without an id, because filter= selects the vectors",
         )
+
     matches = find_matches(service, one_namespace(namespace), condition)
     if not matches.ids:
         warnings.warn(
@@ -260,6 +269,7 @@ def _rows_of_matches(
             UnexpectedResultWarning,
             stacklevel=3,
         )
+
     return ({"id": vector_id, **rows} for vector_id in matches.ids)
 
 
@@ -271,6 +281,7 @@ def _lost_fields(service: Service, wire: list[WireRow]) -> Counter[str]:
         if "metadata" in body:
             ids = new_fields.setdefault(row.namespace, {})
             ids[body["id"]] = set(body["metadata"])
+
     lost: Counter[str] = Counter()
     for namespace, by_id in new_fields.items():
         stored = fetch_vectors(
@@ -284,6 +295,7 @@ def _lost_fields(service: Service, wire: list[WireRow]) -> Counter[str]:
         for vector_id, value in zip(stored["id"], values, strict=True):
             if isinstance(value, Mapping):
                 lost.update(value.keys() - by_id.get(vector_id, value.keys()))
+
     return lost
 
 
@@ -314,7 +326,9 @@ def store_rows(transport: Transport, rows: Iterable[WireRow]) -> Iterator[int]:
                 except ServiceError as error:
                     error.add_note(_located_request(sent, str(error)))
                     raise
+
                 stored += len(sent)
+
             done += len(batch)
             yield len(batch)
     except (Exception, KeyboardInterrupt) as error:
@@ -332,8 +346,10 @@ def _batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
         if batch and (len(batch) == BATCH_ROWS or size + length > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
+
         batch.append(row)
         size += length
+
     if batch:
         yield batch
 
@@ -356,6 +372,7 @@ def _located_request(rows: list[WireRow], message: str) -> str:
     match = _POSITION.search(message)
     if match is None or int(match[1]) >= len(rows):
         return f"{note}{_other_length(rows)}"
+
     counted = rows[int(match[1])]
     return (
         f"{note} {match[0]!r} of the request, from 0, is position {counted.position:,} of your rows: "
@@ -373,6 +390,7 @@ def _other_length(rows: list[WireRow]) -> str:
     others = [number for number, length in enumerate(lengths) if length != usual]
     if not others:
         return ""
+
     row = rows[others[0]]
     return (
         f" Most vectors have {usual:,} numbers, and {len(others):,} have not: the first is at position "

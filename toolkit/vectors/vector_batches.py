@@ -49,11 +49,13 @@ class BatchReader:
             ids = _strings(batch, "id")
         else:
             ids = [str(start + row) for row in range(rows)]
+
         try:
             sparse = _sparse(batch)
         except ValueError:
             got = "rows with another number of sparse_indices than of sparse_values"
             raise self.wrong(got, "a value for each index") from None
+
         return VectorBatch(
             namespaces=self._namespaces(batch),
             ids=[vector_id or "" for vector_id in ids],
@@ -82,10 +84,12 @@ def _strings(batch: pa.RecordBatch, name: str) -> list[str | None]:
     """Return a column as strings; all are None if the batch does not have the column."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
+
     column = batch.column(name)
     values: list[Any] = column.to_pylist()
     if pa.types.is_string(column.type):
         return values
+
     return [None if value is None else str(value) for value in values]
 
 
@@ -93,17 +97,21 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
     """Return the positions and vectors of each dimension; rows without a vector are left out."""
     if pa.types.is_null(column.type):
         return []
+
     present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     kept = column.drop_null()
     # missing numbers are NaN
     flat = kept.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
+
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         if not size or not len(present):
             return []
         return [(present, flat.reshape(-1, size))]
+
     lengths = kept.value_lengths().to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths)
+
     parts = []
     for size in np.unique(lengths[lengths > 0]).tolist():
         chosen = lengths == size
@@ -112,6 +120,7 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
         else:
             places = (ends[chosen] - size)[:, None] + np.arange(size)
             parts.append((present[chosen], flat[places]))
+
     return parts
 
 
@@ -126,14 +135,17 @@ def _sparse(batch: pa.RecordBatch) -> Hashes:
         pa.types.is_null(column.type) for column in columns
     ):
         return hashes
+
     lengths, values = zip(*(_flat(column) for column in columns), strict=True)
     if (lengths[0] != lengths[1]).any():
         raise ValueError
+
     # -0.0 becomes 0.0
     bits = (values[1].astype(np.float32) + np.float32(0)).view(np.uint32)
     pairs = pd.util.hash_array(pd.util.hash_array(values[0].astype(np.float64)) + bits)
     np.add.at(hashes, np.repeat(np.arange(batch.num_rows), lengths[0]), pairs)
     hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means no vector
+
     return hashes
 
 
@@ -142,9 +154,11 @@ def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
     lengths = np.zeros(len(column), dtype=np.intp)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     kept = column.drop_null()
+
     if pa.types.is_fixed_size_list(column.type):
         lengths[present] = column.type.list_size
     else:
         lengths[present] = kept.value_lengths().to_numpy(zero_copy_only=False)
+
     with np.errstate(over="ignore"):
         return lengths, kept.flatten().to_numpy(zero_copy_only=False)

@@ -154,10 +154,12 @@ class VectorChanges:
             f"the dimension changed from {old} to {new} in {name or 'the default namespace'}"
             for name, old, new in self.dimensions.itertuples(index=False)
         ]
+
         if self.frame.empty:
             parts = [f"nothing changed in {counted(self.rows, 'vector')}"]
             parts = [*before, *parts, *self._rounded(), *unseen]
             return _sentence(parts)
+
         parts = [
             f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"
         ]
@@ -167,6 +169,7 @@ class VectorChanges:
                 f"vectors moved by a cosine distance of {distances.median():.2g} at the median"
                 f" and {distances.max():.2g} at most"
             )
+
         if not self.stale.empty:
             parts.append("texts with their old vector are not found by their new words")
         parts += drift_sentences(self.drift)
@@ -177,12 +180,14 @@ class VectorChanges:
                 f"{first['observed']:,.0f} of the changed vectors if {condition}, "
                 f"{first['expected']:,.0f} expected by its share of all vectors"
             )
+
         return _sentence([*before, *parts, *self._rounded(), *unseen])
 
     def _compared_namespaces(self) -> list[str]:
         """Return which namespaces were compared, if their names differ between the states."""
         if self.namespaces is None:
             return self._namespaces_of_one_state()
+
         first, second = (name or "(default)" for name in self.namespaces)
         return [f"the namespace {second} compared with {first}"]
 
@@ -198,8 +203,10 @@ class VectorChanges:
         }
         if not are_all or set(names["appeared"]) & set(names["vanished"]):
             return []
+
         old, new = (_listed(names[change]) for change in ("vanished", "appeared"))
         states = f"{old} before, {new} after"
+
         return [
             f"no namespace is in both states ({states}): to compare two, pass the rows of one per state"
         ]
@@ -209,9 +216,11 @@ class VectorChanges:
         rounding = self.rounding
         if not rounding.rows:
             return []
+
         size = f"at most {rounding.largest:.1g}, tolerance {rounding.tolerance:.1g}"
         vectors = counted(rounding.rows, "vector")
         precision = f"numbers with the precision of {rounding.precision}"
+
         return [
             f"{vectors} differ by rounding alone (cosine distance {size}, {precision})"
         ]
@@ -227,6 +236,7 @@ class VectorChanges:
                 change: name.partition(" for the same")[0]
                 for change, name in _NAMED.items()
             }
+
         return ", ".join(
             f"{counts[change]:,} {names[change]}"
             for change in names
@@ -259,6 +269,7 @@ class VectorChanges:
             "cosine distance between old and new vector",
         )
         empty = f"None of {counted(self.rows, 'vector')} moved"
+
         return draw_similarities(
             moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme
         )
@@ -368,6 +379,7 @@ def compare_vectors(
         [(*key, distance) for key, distance in zip(keys, distances, strict=True)],
         namespace="str", id="str", change="str", differs_in="str", distance="float64",
     )  # fmt: skip
+
     return VectorChanges(
         frame=frame,
         drift=drifts(_new(frame), old, new, finder, seed),
@@ -388,8 +400,10 @@ def _two_namespaces(
     for name, value in zip(_STATES, (before, after), strict=True):
         tables = VectorTables(value, doing=_DOING, name=name, with_ids=True)
         names.append(tables.namespaces())
+
     if [len(found) for found in names] != [1, 1] or names[0] == names[1]:
         return None
+
     return names[0][0], names[1][0]
 
 
@@ -397,6 +411,7 @@ def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
     """Return the parts that are not compared, with the state that lacks them."""
     if before.empty or after.empty:
         return {}
+
     not_compared = {}
     has_vectors = False
     for column, part in _PARTS.items():
@@ -405,8 +420,10 @@ def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
             not_compared[part] = "after" if has_before else "before"
         if column in {"vector", "sparse"}:
             has_vectors = bool(has_vectors or has_before or has_after)
+
     if not has_vectors:
         return {"vector": "neither"} | not_compared
+
     return not_compared
 
 
@@ -423,6 +440,7 @@ def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> pd.Series
         if part not in not_compared
     ]
     listed = [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+
     return pd.Series(listed, index=joined.index, dtype="str")
 
 
@@ -442,6 +460,7 @@ def _change(joined: pd.DataFrame) -> pd.Series[str]:
     changes[dense & (joined["moved"] == "length")] = "length only"
     changes[vector & text] = "text and vector"
     changes[dense & (joined["moved"] == "dimension")] = "other dimension"
+
     return changes
 
 
@@ -459,6 +478,7 @@ def _moved(
     same_dimension = joined["dimension"] == joined["dimension_after"]
     moved[has_both & ~same_dimension] = "dimension"
     rounded, largest, tolerance, precision = 0, 0.0, 0.0, ""
+
     for namespace, part in joined[has_both & same_dimension].groupby("namespace"):
         first = part["position"].to_numpy(dtype=np.intp)
         second = part["position_after"].to_numpy(dtype=np.intp)
@@ -479,8 +499,10 @@ def _moved(
         if is_rounded.any():
             rounded += int(is_rounded.sum())
             largest = max(largest, float(distances[is_rounded].max()))
+
         if coarsest.tolerance > tolerance:
             tolerance, precision = coarsest.tolerance, coarsest.name
+
     return moved, Rounding(rounded, largest, tolerance, precision)
 
 
@@ -543,6 +565,7 @@ def _explained(
     """Explain the changes by metadata fields with few values, if the changed vectors share values."""
     if changed.empty:
         return None
+
     has_vanished = changed["side"] == "left_only"
     gone = changed.loc[has_vanished, "position"].to_numpy(dtype=np.intp)
     others = changed.loc[~has_vanished, "position_after"].to_numpy(dtype=np.intp)
@@ -556,6 +579,7 @@ def _explained(
     few = fields.several_valued[:_FIELDS]
     if not few:
         return None
+
     found = explain_change(
         table,
         table[is_changed],

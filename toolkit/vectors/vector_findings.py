@@ -182,11 +182,13 @@ def of_rows(
     """Yield a finding of rows, if there are any. Rows with equal values of `groups` are alike."""
     if not len(ids):
         return
+
     shown = ids.head(IDS)
     alike: tuple[tuple[str, ...], ...] = ()
     if groups is not None:
         parts = shown.groupby(groups[shown.index].to_numpy(), sort=False)
         alike = tuple(tuple(part) for _, part in parts)
+
     yield Finding(kind, len(ids), shown.tolist(), detail, alike)
 
 
@@ -202,6 +204,7 @@ def with_rows_that_lack_fields(
     }
     if not ids:
         return listed
+
     for batch in tables:
         fields = map(metadata_fields, batch.metadata)
         for namespace, key, known in zip(
@@ -213,6 +216,7 @@ def with_rows_that_lack_fields(
                 is_missing = place == namespace and field not in known
                 if is_missing and len(without) < IDS:
                     without.append(key)
+
     return [
         (namespace, finding._replace(ids=ids[namespace, finding.field]))
         if finding.kind == "field missing"
@@ -242,6 +246,7 @@ def findings_frame(findings: list[tuple[str, Finding]]) -> pd.DataFrame:
                 finding.detail, effect, advice, str(call),
             )
         )  # fmt: skip
+
     return typed_tuples(
         rows, namespace="str", finding="str", severity="str", count="Int64", ids="object", groups="object",
         detail="str", effect="str", advice="str", call="str",

@@ -80,6 +80,7 @@ class VectorTables:
         if isinstance(vectors, InNamespace):
             self.reader = replace(self.reader, only_namespace=vectors.namespace)
             vectors = vectors.vectors
+
         given = vectors
         vectors = opened_vectors(vectors, doing=doing, name=name)
         if isinstance(vectors, pd.DataFrame) and is_matrix(vectors):
@@ -88,19 +89,23 @@ class VectorTables:
             vectors = self._table_of_matrix(vectors)
         elif isinstance(vectors, pd.DataFrame):
             vectors = self._table_of_frame(vectors)
+
         if not isinstance(vectors, pa.Table | FrameParts):
             raise self.reader.wrong(
                 shown(vectors), "a frame, an Arrow table, a snapshot or a matrix"
             )
+
         names = [name for name in vectors.schema.names if name in _NAMES]
         if len(names) > len(set(names)):
             raise self.reader.wrong(
                 f"the columns {', '.join(names)[:200]}", "unique names of columns"
             )
+
         if "vector" not in names:
             raise self.reader.wrong(
                 "no column vector", "a frame with a column vector, or a matrix"
             )
+
         for column in ("vector", *SPARSE):
             kind = vectors.schema.field(column).type if column in names else pa.null()
             if not (pa.types.is_null(kind) or is_numbers(kind)):
@@ -108,6 +113,7 @@ class VectorTables:
                     f"a column {column} of the type {str(kind)[:80]}",
                     "lists of numbers",
                 )
+
         if with_ids and "id" not in names:
             raise wrong(
                 name,
@@ -115,6 +121,7 @@ class VectorTables:
                 "vectors with their ids",
                 "Use load_vectors, or the path of a snapshot.",
             )
+
         self._source = vectors
         self.columns = [column for column in _NAMES if column in names]
         self.reader = replace(self.reader, columns=tuple(self.columns))
@@ -135,6 +142,7 @@ class VectorTables:
         if isinstance(self._source, FrameParts):
             yield from self._source.map_numbered(function, self.columns)
             return
+
         columns = self._source.select(self.columns)
         for start in range(0, self.rows, BATCH):
             yield function(columns.slice(start, BATCH), start)
@@ -145,10 +153,12 @@ class VectorTables:
             return [self.reader.only_namespace]
         if "namespace" not in self.columns:
             return [""]
+
         names: dict[str, None] = {}
         for batch in batches_of(self._source, ["namespace"], BATCH):
             found = batch.column(0).cast(pa.string()).fill_null("").unique()
             names.update(dict.fromkeys(found.to_pylist()))
+
         return list(names)
 
     def keys(self) -> pd.DataFrame:
@@ -165,10 +175,12 @@ class VectorTables:
         table = pa.concat_tables(parts) if parts else schema.empty_table()
         columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
         columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
+
         if self.reader.only_namespace is not None:
             columns["namespace"] = pa.array(
                 [self.reader.only_namespace] * self.rows, pa.string()
             )
+
         frame: pd.DataFrame = pa.table(columns).to_pandas()
         return frame
 
@@ -178,11 +190,14 @@ class VectorTables:
                 f"an array of shape {matrix.shape}",
                 "a matrix of numbers, one row per vector",
             )
+
         with np.errstate(over="ignore"):
             # numbers beyond float32 are not finite, as in other containers
             flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
+
         if not matrix.shape[1]:
             return pa.table({"vector": pa.nulls(len(matrix))})
+
         return pa.table(
             {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}
         )
@@ -254,6 +269,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         merged.add(summary)
     rows = merged.rows()
     usual = _usual_dimensions(rows)
+
     return IndexRows(
         rows=rows,
         sketches=merged.sketches,
@@ -314,6 +330,7 @@ class _MergedSummary:
                 column[rows] = part[name].to_numpy()
             self._ids.append(pa.array(part["id"], pa.large_string()))
             self._codes[rows] = self._namespace_codes(part["namespace"])
+
         self.sampled += summary.sampled
         self.texts.merge(summary.texts)
         self.fields.merge(summary.fields)
@@ -331,6 +348,7 @@ class _MergedSummary:
             codes, categories=pd.Index(names[order], dtype="str")
         )
         columns = {"namespace": namespaces, "id": ids.to_pandas().array}
+
         return pd.DataFrame(columns | self._numbers, copy=False)
 
     def _namespace_codes(self, namespaces: pd.Series[str]) -> npt.NDArray[np.int32]:
@@ -354,6 +372,7 @@ def _by_namespace(
             if usual.get(name) == matrix.shape[1]:
                 sampled[name][0].append(positions[inside == name])
                 sampled[name][1].append(matrix[inside == name])
+
     return {
         name: (np.concatenate(places), np.concatenate(found))
         for name, (places, found) in sampled.items()
@@ -370,6 +389,7 @@ def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
         ["namespace", "rows", "dimension"]
     )
     last = ordered.drop_duplicates("namespace", keep="last")
+
     return {
         str(name): int(size)
         for name, size in zip(last["namespace"], last["dimension"], strict=True)
@@ -385,8 +405,10 @@ def only_namespace(name: str, known: Sequence[str]) -> str:
             expected=f"a column namespace, because the vectors are of {len(known):,} namespaces",
             next_step=f"Known: {', '.join(map(repr, known[:_KNOWN]))}.",
         )
+
     if known:
         return known[0]
+
     return ""
 
 

@@ -27,6 +27,7 @@ def opened_vectors(vectors: Any, *, doing: str, name: str) -> Any:
         return parts
     if isinstance(source, pd.DataFrame):
         return source
+
     table = arrow_table(source)
     return source if table is None else table
 

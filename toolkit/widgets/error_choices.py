@@ -34,10 +34,12 @@ class ErrorChoices:
         for line in distinct:
             alike[with_placeholders(line)].append(line)
         self._lines: dict[str, list[str]] = defaultdict(list)
+
         for template, members in alike.items():
             shared = shared_text(template, members)
             for line in members:
                 self._lines[shared or line].append(line)
+
         # if there are too many, only the lines that made a choice are counted for it
         if len(self._lines) * len(distinct) <= _COMPARISONS:
             self._compare(distinct)
@@ -78,6 +80,7 @@ def shared_text(template: str, lines: Sequence[str]) -> str | None:
     """
     if len(lines) == 1:
         return None
+
     # For example, "order <num> not found in <id>" has the parts "order" and "not found in". "order" is too
     # short, so the choice is "not found in".
     parts = [part.strip(" :,;()[]'\"=") for part in _PLACEHOLDER.split(template)]
@@ -87,4 +90,5 @@ def shared_text(template: str, lines: Sequence[str]) -> str | None:
     for part in parts:
         if all(names_error(line, (part,)) for line in lines):
             return part
+
     return None

@@ -147,6 +147,7 @@ class FailurePanel(PagePanel):
         if service is not None:
             instance("service", service, Service, "a Service")
             redactor = service.redactor if redactor is None else redactor
+
         redactor = (
             Redactor()
             if redactor is None
@@ -198,11 +199,13 @@ class FailurePanel(PagePanel):
             "All groups": lambda: self._look_at(()),
         }
         self._begin()
+
         if len(shown) < total:
             self.announce(
                 f"The latest {len(shown):,} of {total:,} failures are shown. For others, pass a part of the "
                 "rows, for example the frame of select_failures."
             )
+
         if self._grouping.possible:
             self._read_groups()
 
@@ -246,11 +249,13 @@ class FailurePanel(PagePanel):
                 return
             groups = self._grouping.like(self._active)
             self._look_at(groups)
+
             shown = "The group of this failure"
             if len(groups) > 1:
                 shown += (
                     f", and {counted(len(groups) - 1, 'group')} with similar messages"
                 )
+
             self.announce(f"{shown}.")
 
     def _look_at(self, groups: Sequence[str]) -> None:
@@ -327,6 +332,7 @@ class FailurePanel(PagePanel):
                 if done and self._grouping.path:
                     done += f" Written to {self._grouping.path}."
                 self.announce(done)
+
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may contain other failures
             with self.hold_sync():
@@ -364,6 +370,7 @@ class FailurePanel(PagePanel):
                 "Select failures, or choose a group, to plan a redrive of.", "problem"
             )
             return
+
         # the panel is seen before it needs them
         from toolkit.redrive.planning import plan_redrive  # noqa: PLC0415 - slow to import
         from toolkit.widgets.redrive_panel import RedrivePanel  # noqa: PLC0415 - slow to import
@@ -392,11 +399,13 @@ class FailurePanel(PagePanel):
                 "problem",
             )
             return
+
         if not (value.selected or value.groups):
             self.announce(
                 "Select failures, or choose a group, to find runbooks of.", "problem"
             )
             return
+
         from toolkit.fixes.runbooks import suggest_runbooks  # noqa: PLC0415 - slow to import
         from toolkit.widgets.runbook_notes import runbooks_markup  # noqa: PLC0415 - slow to import
 
@@ -439,6 +448,7 @@ class FailurePanel(PagePanel):
                 got=repr(dlq_id),
                 expected="the id of a row of the frame",
             )
+
         self._active = indices[0]
         row = {
             str(name): value
@@ -455,6 +465,7 @@ class FailurePanel(PagePanel):
         indices = self._orders.rows[start:stop].tolist()
         selected = set(self.value.selected)
         marks = [dlq_id in selected for dlq_id in self._rows.ids(indices)]
+
         return [
             [mark, *cells]
             for mark, cells in zip(marks, self._rows.cells(indices), strict=True)
@@ -490,6 +501,7 @@ class FailurePanel(PagePanel):
                 self._show_first_if_needed()
                 self._show_trend()
                 self._show_hits()
+
             self._send_order(value)
             self._show_view()
             self._show_code()
@@ -595,10 +607,13 @@ class FailurePanel(PagePanel):
                 self.announce(
                     "The table has changed since then. Select once more.", "problem"
                 )
+
             return
+
         positions = [content.get(name, 0) for name in ("position", "from", "to")]
         if not all(is_count(at) and at <= len(order) for at in positions):
             return
+
         position, start, stop = positions
         if kind in ("select", "all"):
             is_on = kind == "all" or content.get("on") is True
@@ -642,6 +657,7 @@ class FailurePanel(PagePanel):
         kept = [dlq_id for dlq_id in value.selected if dlq_id not in out]
         value = value.replace(selected=[*kept, *ids] if on else kept)
         self._changed_to(value)
+
         return value
 
     def _copy(self, what: str) -> None:
@@ -652,13 +668,16 @@ class FailurePanel(PagePanel):
             status = f"Code of {number} copied."
             self.send({"kind": "copy", "text": self.found_code(), "status": status})
             return
+
         if not self.value.selected and self._active is not None:
             self._change(selected=self._rows.ids([self._active]))
             which = ": the failure shown"
+
         selected = self.value.selected
         if not selected:
             self.announce("There is nothing to copy.", "problem")
             return
+
         number = counted(len(selected), "id")
         text, status = "\n".join(selected), f"{number} copied{which}."
         if what == "code":
@@ -706,6 +725,7 @@ class FailurePanel(PagePanel):
             columns = ["state", "title", "where", "count", "first", "last"]
             rows = pd.DataFrame(facts.board()).reindex(columns=columns)
             bundle["text/html"] += masked_table(rows, self._redactor)
+
         return bundle
 
 

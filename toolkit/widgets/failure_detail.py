@@ -63,10 +63,12 @@ def detail_markup(
         ("Timeline", _timeline(row, redactor, zone)),
         ("Request", _message(row, "", redactor)),
     ]
+
     if not is_missing(row.get("extra")):
         sections.append(
             ("Fields the toolkit does not know", coloured(row["extra"], redactor))
         )
+
     body = "".join(
         f"<section><h4>{escape_html(name)}</h4>{markup}</section>"
         for name, markup in sections
@@ -87,6 +89,7 @@ def coloured(body: object, redactor: Redactor) -> str:
         return _pre(escape_html(_hexadecimal(body)))
     if not isinstance(body, str) or not body:
         return f'<p class="tk-note">{"empty" if isinstance(body, str) else "none"}</p>'
+
     text = masked_json(body, redactor, indent=2)
     pattern = (
         _JSON if text is not None else _TAGS if body[:50].lstrip()[:1] == "<" else None
@@ -95,6 +98,7 @@ def coloured(body: object, redactor: Redactor) -> str:
     text = redactor.text(body) if text is None else text
     rest = len(text) - _LONGEST
     after = f'<p class="tk-note">{rest:,} more characters</p>' if rest > 0 else ""
+
     return _pre(_marked(text[:_LONGEST], pattern)) + after
 
 
@@ -104,6 +108,7 @@ def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
         parts.append(escape_wrapping(text[end : match.start()]))
         parts.append(f'<b class="tk-{match.lastgroup}">{escape_wrapping(match[0])}</b>')
         end = match.end()
+
     return "".join([*parts, escape_wrapping(text[end:])])
 
 
@@ -114,6 +119,7 @@ def _hexadecimal(body: bytes) -> str:
         plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # noqa: PLR2004 - ASCII
         # 16 bytes of two digits with spaces between them are 47 characters.
         lines.append(f"{start:08x}  {line.hex(' '):<47}  {plain}")
+
     if len(body) > _BYTES:
         lines.append("…")
     return "\n".join(lines)
@@ -136,6 +142,7 @@ def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
             else []
         )
         return ", ".join(redactor.text(str(label)) for label in several)
+
     return "" if is_missing(value) else redactor.text(str(value))
 
 
@@ -159,6 +166,7 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
                 (label, f"{local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}{after}")
             )
             before = when
+
     stated = _timestamp(row.get(STATED_FAILED_AT))
     if stated is not None:
         local = stated.astimezone(zone)
@@ -168,6 +176,7 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
         pairs.append(
             ("Clock of the destination", f"{shown}; the time of failure is estimated")
         )
+
     retried = next(
         (redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None
     )
@@ -176,8 +185,10 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
         pairs.append(
             ("Retries", f"{retried or 'unknown'} made, {allowed or 'unknown'} allowed")
         )
+
     state = _text(row, "failure_function_state", redactor)
     meaning = CALLBACK_STATES.get(state, "a state that is not documented")
+
     return _list(
         [
             *pairs,
@@ -223,15 +234,18 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
         for value in values:
             cell = f"<td>{escape_wrapping(redactor.displayed_header(name, value))}</td>"
             lines.append(f"<tr>{head}{cell}</tr>")
+
     table = ""
     if lines:
         table = (
             f"<table><caption>Headers</caption><tbody>{''.join(lines)}</tbody></table>"
         )
+
     body, encoded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
     if is_missing(body):
         raw = base64_bytes(encoded) if isinstance(encoded, str) else None
         body = encoded if raw is None else raw
+
     return f"{coloured(body, redactor)}{table}"
 
 

@@ -138,11 +138,13 @@ class FailureFilterPanel(RowsPanel):
                 expected = "a Service or a frame of failures"
                 raise wrong("source", source, expected, conversion(source))
             source = checked_frame("source", source, distinct=True)
+
         if frame is not None:
             frame = checked_frame("frame", frame, distinct=True)
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
+
         self._kind, self._clock, self._zone = kind, clock, time_zone(tz)
         self._requested: FailureFilter | None = None  # the filter of the last call
         self._errors = ErrorChoices(())
@@ -183,6 +185,7 @@ class FailureFilterPanel(RowsPanel):
         """
         if self._service is None or self._kind == "workflows":
             return super().to_code()
+
         return named_code(
             lambda name: _LOAD.write(name, self.value.to_code(), kind=self._kind),
             self._service,
@@ -199,9 +202,11 @@ class FailureFilterPanel(RowsPanel):
                 literal=lambda typed: bool(fits(typed)),
                 offered=field.known,
             )
+
         hint = _HINTS.get(field.name, "")
         if field.kind != "time":
             return TextField(field.title, self._read, hint=hint)
+
         title, ages = field.title, None
         if self._zone.key != "UTC":
             title = f"{field.title} ({self._zone.key})"
@@ -225,6 +230,7 @@ class FailureFilterPanel(RowsPanel):
         for name, choice in self.choices.items():
             status = FIELDS[name].kind == "status"
             parts[name] = tuple(map(int, choice.value) if status else choice.value)
+
         try:
             value = FailureFilter(**parts)
         except InputError as error:
@@ -233,6 +239,7 @@ class FailureFilterPanel(RowsPanel):
             )
             field.problem = str(error)
             return
+
         self.until.problem = self.fields["workflow_run_id"].problem = None
         self._changed_to(value)
         self._reflect()
@@ -267,6 +274,7 @@ class FailureFilterPanel(RowsPanel):
             field.value = (
                 part if part is not None or FIELDS[name].kind == "time" else ""
             )
+
         self._reflect()
 
     def _reflect(self) -> None:
@@ -276,6 +284,7 @@ class FailureFilterPanel(RowsPanel):
             self.announce(
                 f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}"
             )
+
         # A filter includes `until`, as the brush includes both ends, so the times need no conversion.
         ends = [
             None if end is None else milliseconds(end)
@@ -295,10 +304,12 @@ class FailureFilterPanel(RowsPanel):
         """Return how many of the failures known here match, as a sentence; no network is used."""
         if self._known is None:
             return _UNREAD
+
         try:
             matches = int(match_failures(self._known, self.value).sum())
         except InputError as error:
             return str(error)
+
         sentence = f"{matches:,} of {len(self._known):,} loaded failures match"
         unknown = (
             [] if matches else unknown_values(self._known, self.value, self._redactor)
@@ -309,6 +320,7 @@ class FailureFilterPanel(RowsPanel):
         """Count the values of each list among the failures that match all other controls."""
         if self._known is None:
             return
+
         try:
             # Each list is counted with all other controls, and not with the list itself. Otherwise, all
             # values but the chosen ones would have a count of 0.
@@ -316,6 +328,7 @@ class FailureFilterPanel(RowsPanel):
         except InputError:
             # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
+
         # an error line with a secret would be offered masked, and find nothing
         errors = self._errors.count(counts["error"])
         counts["error"] = [
@@ -329,6 +342,7 @@ class FailureFilterPanel(RowsPanel):
             self._errors = ErrorChoices(
                 line for line, _ in count_values(self._known, "error")
             )
+
         if (
             self._known is not None
             and "created_at" in self._known.columns
@@ -360,6 +374,7 @@ class FailureFilterPanel(RowsPanel):
     def _static(self) -> tuple[pd.DataFrame, str]:
         if self._known is None or self._kept.frame is not None:
             return super()._static()
+
         try:
             return self._matching(self._known), self.matching()
         except InputError:  # `matching` names the missing column
@@ -376,6 +391,7 @@ class FailureFilterPanel(RowsPanel):
     def _call(self, job: Job, requested: FailureFilter) -> pd.DataFrame:
         if self._service is None:
             return self.frame()
+
         service, kind, self._requested = self._service, self._kind, requested
         frame = job.read(
             lambda options: open_failures(service, requested, options, kind=kind)
@@ -383,17 +399,20 @@ class FailureFilterPanel(RowsPanel):
         self._mistaken = (
             mistaken_values(service, requested, kind) if frame.empty else []
         )
+
         return frame
 
     def _counted(self, job: Job, requested: FailureFilter) -> int:
         if self._service is None:
             return len(self.frame())
+
         number = 0
         for table in open_failures(
             self._service, requested, LoadOptions(progress=False), kind=self._kind
         ):
             number += table.num_rows
             job.step(number)
+
         self._mistaken = (
             [] if number else mistaken_values(self._service, requested, self._kind)
         )
@@ -411,6 +430,7 @@ class FailureFilterPanel(RowsPanel):
         service, kind = self._service, self._kind
         if service is None:
             return self._empty() if self._known is None else self._known
+
         return job.read(
             lambda options: open_failures(service, kind=kind, options=options),
             limit=NEWEST,
@@ -429,6 +449,7 @@ class FailureFilterPanel(RowsPanel):
         if self._known is None and len(frame):
             # no rows would leave nothing to choose from
             self._learn(frame)
+
         self._show_first(frame)
         loaded = counted(len(frame), "failure")
         named = f" {RESULT}" if len(frame) else ""
@@ -436,6 +457,7 @@ class FailureFilterPanel(RowsPanel):
             return f"{loaded} chosen.{named}"
         if self._requested != self.value:
             return f"{loaded} for the filter that was loaded.{named} {_CHANGED}"
+
         return self._with_mistakes(
             f"{loaded} loaded.{named} {get_receipt(frame).verdict}"
         )

@@ -53,6 +53,7 @@ def trend_state(
     if len(trend.starts):
         table = zones_of_times(zone, trend.starts[0], trend.starts[-1])
         zones = [list(change) for change in table]
+
     return {
         "starts": [round(start.timestamp() * 1000) for start in trend.starts],
         "width": round(trend.step.total_seconds() * 1000),
@@ -74,6 +75,7 @@ def _of_file(path: str) -> GroupRules | None:
     ):
         # no file can have this name: reading raises a better error
         exists = True
+
     return GroupRules.read(path) if exists else None
 
 
@@ -86,6 +88,7 @@ class FailureGrouping:
         self._zone = zone
         if not isinstance(rules, str | Path | GroupRules | None):
             raise wrong("rules", rules, "the path of a rules file, or GroupRules")
+
         self._frame, self._lock = frame, RLock()
         self.path = "" if rules is None or isinstance(rules, GroupRules) else str(rules)
         self.rules = (
@@ -150,6 +153,7 @@ class FailureGrouping:
         ids = self._groups.frame["group"].iloc[
             [int(codes[position]) for position in near]
         ]
+
         return tuple(dict.fromkeys([own, *ids]))
 
     def merge(self, groups: Sequence[str]) -> None:
@@ -163,6 +167,7 @@ class FailureGrouping:
         assert rows is not None  # noqa: S101 - read by the line above
         table = rows.table.filter(pa.array(self.of_rows([group])))
         text = value_text(self._frame[column].iloc[row])
+
         return (
             len(table)
             if all(text in values for values in split_values(table, column))
@@ -185,6 +190,7 @@ class FailureGrouping:
             if pd.isna(value) or len(line.splitlines()) > 1
             else GroupRules(line).rules
         )
+
         if not read or read[0].value != text:
             raise InputError(
                 f"splitting by {column}",
@@ -194,6 +200,7 @@ class FailureGrouping:
                 expected="a value on one line",
                 next_step="Choose another column, or another failure.",
             )
+
         self._add([line])
         return self.of_row(row)
 
@@ -201,6 +208,7 @@ class FailureGrouping:
         """Undo the last merge or split made here, and return True if one was undone. Other lines stay."""
         if not self._made:
             return False
+
         last = self._made.pop()
 
         def without_last(lines: list[str]) -> list[str]:
@@ -210,6 +218,7 @@ class FailureGrouping:
             return lines
 
         self._change(without_last)
+
         return True
 
     def choose(self, path: str) -> None:
@@ -217,6 +226,7 @@ class FailureGrouping:
         known = _of_file(path) or GroupRules()
         mine = self.rules.text.splitlines()
         self.path, self._unwritten = path, []
+
         if mine:
             self._change(
                 lambda lines: [*lines, *(line for line in mine if line not in lines)]
@@ -231,6 +241,7 @@ class FailureGrouping:
             return self._grouped(rules=self.path)
         if not self.rules.text:
             return self._grouped()
+
         lines = listed(self.rules.text.splitlines())
         made = fill('rules = tk.GroupRules("\\n".join({lines}))', lines=lines)
         return self._grouped(made, rules=variable("rules"))
@@ -257,6 +268,7 @@ class FailureGrouping:
                 self._use(self._edited(edit, self.rules))
                 return
             known = _of_file(self.path)
+
             try:
                 self._use(self._written(edit))
             except (OSError, ValueError) as error:
@@ -284,10 +296,12 @@ class FailureGrouping:
                 if attempt == _ATTEMPTS - 1:
                     # others learn all the time: they have to wait now
                     self._learn(known)
+
                 if known is None or self._knows(known):
                     rules = self._edited(edit, known or self.rules)
                     write_rules(rules, path)
                     break
+
         self._unwritten = []
         return rules
 
@@ -315,6 +329,7 @@ class FailureGrouping:
                 read_rows(self._frame, rules, self.columns),
                 rules.learned,
             )
+
         self._groups, self._codes = grouped_rows(self._rows, rules)
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)

@@ -129,6 +129,7 @@ class FailureView:
         for name, several in (("selected", selected), ("groups", groups)):
             if isinstance(several, str):
                 raise wrong(name, several, "several ids")
+
         parts = {
             "search": text("search", search),
             "sort_by": choice("sort_by", sort_by, SORTABLE),
@@ -169,6 +170,7 @@ class FailureView:
             for name, value in plain.items()
             if value != getattr(default, name)
         }
+
         return _CALL.write(**chosen)
 
 
@@ -197,6 +199,7 @@ class FailureRows:
                 expected="a frame of failures",
                 next_step="Use a frame made by load_failures.",
             )
+
         self.frame = frame
         self.zone = time_zone() if zone is None else zone
         self.grouping = FailureGrouping(frame, rules, self.zone)
@@ -204,6 +207,7 @@ class FailureRows:
         self._ranks: dict[str, Indices] = {}
         self._searched: tuple[bytes, list[int]] | None = None
         self._lock = threading.Lock()
+
         self._indices: dict[str, int] | None = None
         self._address = "workflow_url"
         if not (addresses := _addresses(frame, "workflow_url")) and (
@@ -214,6 +218,7 @@ class FailureRows:
                 "url",
                 urls,
             )
+
         self.columns = {
             self._address if name == "workflow_url" else name: label
             for name, label in COLUMNS.items()
@@ -225,6 +230,7 @@ class FailureRows:
         if len(addresses) == 1 and "://" in addresses[0]:
             # a person knows an address by the end
             self._shared = addresses[0].rsplit("/", 2)[0] + "/"
+
         self.without_time = "failed_at" in frame.columns and bool(
             frame["failed_at"].isna().any()
         )
@@ -246,6 +252,7 @@ class FailureRows:
             late = when.notna() if view.until is None else when < view.until
             early = when.notna() if view.since is None else when >= view.since
             rows = rows[(early & late).to_numpy(dtype=bool)[rows]]
+
         kept = ranks[rows]
         # Ranks are negated rather than the order reversed: that would also reverse rows with
         # equal values, and put missing values first.
@@ -259,6 +266,7 @@ class FailureRows:
             list(indices)
         ]
         shown = [self._column(rows, name) for name in self.columns]
+
         return [list(row) for row in zip(*shown, strict=True)]
 
     @property
@@ -286,6 +294,7 @@ class FailureRows:
                 str(dlq_id): index
                 for index, dlq_id in enumerate(self.frame["dlq_id"].tolist())
             }
+
         known = self._indices
         return [known[dlq_id] for dlq_id in ids if dlq_id in known]
 
@@ -305,6 +314,7 @@ class FailureRows:
             return [
                 _marked(*row) for row in zip(times, missing, estimated, strict=True)
             ]
+
         return [self._shown(name, value) for value in values]
 
     def _shown(self, name: str, value: Any) -> str:
@@ -312,6 +322,7 @@ class FailureRows:
             return ""
         if isinstance(value, pd.Timestamp):
             return f"{value.tz_convert(self.zone):%Y-%m-%d %H:%M:%S}"
+
         text = self._redactor.text(str(value))
         if name == "failure_function_state":
             text = SHORT_STATES.get(text, text)
@@ -320,6 +331,7 @@ class FailureRows:
         if name == "error":
             # without the package, so that the name of the exception is not truncated
             text = _MODULES.sub("", text)
+
         return visible(shorten(text, _LONGEST))
 
     def _ranked(self, name: str) -> Indices:
@@ -334,11 +346,14 @@ class FailureRows:
                 column = pd.Series(
                     [labels[0] if labels else None for labels in _labels(self.frame)]
                 )
+
             try:
                 codes, _ = pd.factorize(column, sort=True)
             except TypeError:  # values of several types can only be sorted as strings
                 codes, _ = pd.factorize(_texts(column).to_pandas(), sort=True)
+
             self._ranks[name] = codes.astype(np.int64)
+
         return self._ranks[name]
 
     def _found(self, search: str) -> Indices:
@@ -349,6 +364,7 @@ class FailureRows:
                 matched &= self._with_status(bare)
             elif quoted or bare:
                 matched &= self._with_text(quoted or bare)
+
         return np.flatnonzero(matched)
 
     def unknown_words(self, search: str) -> list[str]:
@@ -369,6 +385,7 @@ class FailureRows:
             ]
             shown = self._redactor.text(word)[:80]
             unknown.append(f"No failure has {shown!r}. {nearest(word.lower(), known)}")
+
         return unknown
 
     def is_status(self, word: str) -> bool:
@@ -378,6 +395,7 @@ class FailureRows:
     def _with_status(self, word: str) -> NDArray[np.bool_]:
         if "response_status" not in self.frame.columns or len(word) != 3:  # noqa: PLR2004 - digits of a status
             return np.zeros(len(self.frame), dtype=bool)
+
         equal = self.frame["response_status"].eq(int(word))
         matched: NDArray[np.bool_] = equal.fillna(value=False).to_numpy(bool)
         return matched
@@ -391,12 +409,14 @@ class FailureRows:
             word.lower().encode("utf-8", "surrogatepass"),
         )
         matched = np.zeros(len(self.frame), dtype=bool)
+
         start = text.find(sought)
         while start >= 0:
             row = bisect_right(ends, start)
             inside = start + len(sought) <= ends[row]
             matched[row] |= inside
             start = text.find(sought, ends[row] if inside else start + 1)
+
         return matched
 
     def _prepare_early(self) -> None:
@@ -428,14 +448,17 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
                 _texts(frame["failure_function_state"]).to_pandas().map(SHORT_STATES)
             )
         )
+
     if {"failed_at", "created_at"} & set(frame.columns):
         # as they are shown, in the zone and without it
         shown = _times(frame).dt.tz_convert(zone).dt.tz_localize(None)
         times = pa.array(shown, pa.timestamp("s"), safe=False)
         parts.append(times.cast(pa.large_string()))
+
     if "labels" in frame.columns:
         lists = label_lists(frame["labels"])
         parts.append(pc.utf8_lower(pc.binary_join(lists, "\n")).cast(pa.large_string()))
+
     # with a line end between the parts, no match can cross from one part to the next
     joined = pc.binary_join_element_wise(
         *parts, pa.scalar("\n", pa.large_string()), null_handling="replace"
@@ -445,6 +468,7 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
     # An Arrow string array has three buffers: validity, offsets and the
     # bytes of all strings one after another.
     data = joined.buffers()[2]
+
     return (b"" if data is None else data.to_pybytes()[: sum(ends[-1:])]), ends
 
 
@@ -454,6 +478,7 @@ def _marked(time: str, is_missing_time: bool, is_estimated: bool) -> str:  # noq
         return time
     if is_missing_time:
         return f"{_CREATED}{time}"
+
     return f"{_ESTIMATED}{time}" if is_estimated else time
 
 
@@ -471,6 +496,7 @@ def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
         frame[name].dtype
     ):
         return pd.to_datetime(frame[name], utc=True).astype("datetime64[ms, UTC]")
+
     return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
 
 
@@ -509,4 +535,5 @@ def _texts(column: pd.Series) -> pa.Array:
         values = pd.Series(np.asarray(column, dtype=object), dtype=object)
         values = values.map(lambda value: visible(str(value)), na_action="ignore")
         texts = pa.array(values, pa.large_string(), from_pandas=True)
+
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts

@@ -77,6 +77,7 @@ class Field:
             if parts.get(name):
                 # text of data may have characters that cannot be seen
                 parts[name] = visible(parts[name])
+
         self.state.update(parts)
         self.redraw()
 
@@ -181,6 +182,7 @@ class TextField(Field):
         event, text, head = (content.get(name) for name in ("event", "text", "head"))
         if not (isinstance(text, str) and isinstance(head, str)):
             return False
+
         ended = event in ("changed", "submit")
         if (ended or self.state["follows"]) and text != self.text:
             self._take(text)
@@ -209,6 +211,7 @@ class TextField(Field):
             before, comma, head = head.rpartition(",")
             tail = text[len(before) + len(comma) + len(head) :]
             kept = f"{before}, " if comma else ""
+
         # A person who enters a field that has a value wants to see the other values,
         # so the value does not narrow the list.
         untouched = text == self.text and not kept
@@ -218,6 +221,7 @@ class TextField(Field):
         names = [name for name in names if visible(name) == name and "\n" not in name]
         # The sort is stable: within both halves, the order of the suggestions stays.
         names.sort(key=lambda name: not name.casefold().startswith(sought))
+
         return [(name, f"{kept}{name}", tail) for name in names]
 
 
@@ -245,12 +249,14 @@ class TimeField(TextField):
     def _written(self, value: datetime | None) -> str:
         if value is None:
             return ""
+
         local = value.astimezone(self._zone).isoformat(timespec="milliseconds")
         return local.replace("+00:00", "Z")
 
     def _read(self, text: str) -> datetime | None:
         if not text:
             return None
+
         return parse_time(
             text,
             now=self._clock(),
@@ -275,9 +281,11 @@ class Dropdown(Field):
         value = content.get("value")
         if not isinstance(value, str) or value not in self._names:
             return False
+
         if value != self.value:
             self.value = value
             self._changed()
+
         return True
 
 
@@ -333,6 +341,7 @@ class CheckList(Field):
         text = content.get("value" if event == "ticked" else "text")
         if not isinstance(text, str):
             return False
+
         match event:
             case "ticked":
                 self._tick(text, on=content.get("on") is True)
@@ -342,6 +351,7 @@ class CheckList(Field):
                 self._add(text.strip(), matches=event == "enter")
             case _:
                 return False
+
         if self._value != before:
             self.problem = None
         self._draw()
@@ -377,6 +387,7 @@ class CheckList(Field):
             for name in names
             if folded in f"{name}\n{self._short[name]}".casefold()
         ]
+
         return sorted(
             matches,
             key=lambda name: not self._short[name].casefold().startswith(folded),
@@ -414,6 +425,7 @@ class CheckList(Field):
             parts.append("Enter adds the first")
         elif fits:
             parts.append("Enter adds it as typed")
+
         return " · ".join(parts)
 
     def _row(self, name: str) -> dict[str, Any]:

@@ -107,11 +107,13 @@ class ConditionRow(_Part):
         """Return the condition, or None if it is incomplete. An InputError is also shown in the panel."""
         if self._made is not None:
             return self._made
+
         field, typed = str(self.field.value), str(self.value.value)
         has_value = bool(typed) or self.operator.value in WITHOUT_VALUE
         if not field or not has_value:
             self.note = _incomplete(field, typed)
             return None
+
         self.note = ""
         return self._condition(field, typed)
 
@@ -124,6 +126,7 @@ class ConditionRow(_Part):
         except InputError as error:
             wrong.problem = str(error)
             raise
+
         return self._made
 
     def arrangement(self) -> dict[str, Any]:
@@ -150,10 +153,12 @@ class ConditionRow(_Part):
             operators.insert(0, operator)
         self.operator.update({"options": operators, "value": operator})
         self.value.suggestions, hint = (), ""
+
         if field is not None:
             values = [typed_value(value) for value, _ in field.frequent]
             self.value.suggestions = tuple(values)
             hint = " or ".join(field.kinds[:2])
+
         self.value.several = operator.endswith("IN")
         self.value.hint = _HINTS.get(operator.removeprefix("NOT "), hint)
         self.value.hidden = operator in WITHOUT_VALUE
@@ -181,8 +186,10 @@ def _incomplete(field: str, typed: str) -> str:
         return note(
             "Not part of the filter until it has a value ('' is the empty text)."
         )
+
     if typed:
         return note("Not part of the filter until it has a field.")
+
     return ""
 
 
@@ -196,6 +203,7 @@ class FilterGroup(_Part):
         if group is not None and group.joined is And:
             # a group of the other kind is the reason to make one
             self.kind.value = _JOINED[Or]
+
         self.add = Button("Add condition", self._add_row)
         self.nest = Button("Add group", self._add_group)
         fields: dict[str, Field] = {
@@ -207,6 +215,7 @@ class FilterGroup(_Part):
         if group is not None:
             self.remove = Button("Remove group", lambda: group.remove_part(self))
             fields["remove"] = self.remove
+
         super().__init__(editor, **fields)
 
     def show(self, part: MetadataFilter | None) -> None:
@@ -215,12 +224,14 @@ class FilterGroup(_Part):
         if isinstance(part, And | Or):
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
+
         kinds = [_kind_of(inner) for inner in wanted]
         if kinds != [*map(type, self.parts)]:
             # else the fields stay, so that they keep the focus
             for old in self.parts:
                 old.close()
             self.parts = [kind(self._editor, self) for kind in kinds]
+
         for there, inner in zip(self.parts, wanted, strict=True):
             there.show(inner)
 
@@ -234,11 +245,13 @@ class FilterGroup(_Part):
         """Give this group and the parts in it a number."""
         counts["group"] += 1
         number = counts["group"]
+
         self.kind.label = f"Group {number}"
         if self.remove is not None:
             self.add.label = f"Add condition to group {number}"
             self.nest.label = f"Add group to group {number}"
             self.remove.label = f"Remove group {number}"
+
         for part in self.parts:
             part.number(counts)
 
@@ -249,6 +262,7 @@ class FilterGroup(_Part):
         if len(filters) > 1:
             joined: MetadataFilter = self.joined(tuple(filters))
             return joined
+
         return filters[0] if filters else None
 
     def arrangement(self) -> dict[str, Any]:
@@ -307,4 +321,5 @@ def conditions_of(tree: MetadataFilter | None) -> int:
         return 0
     if isinstance(tree, And | Or):
         return sum(map(conditions_of, tree.parts))
+
     return 1

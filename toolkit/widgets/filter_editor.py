@@ -113,6 +113,7 @@ class FilterEditor:
         """Return a field without values that are secret, or that look so."""
         if any(map(is_secret_name, _PART.split(field.name))):
             return replace(field, frequent=())
+
         shown = [pair for pair in field.frequent if not self._is_masked(pair[0])]
         return replace(field, frequent=tuple(shown))
 
@@ -133,6 +134,7 @@ class FilterEditor:
         finally:
             # a row can have a new note
             self._send(tree=self.rows.arrangement())
+
         # Compare with the text in normal form, so that a person's
         # spelling is kept if the meaning is the same.
         text = "" if made is None else made.text()
@@ -169,6 +171,7 @@ class FilterEditor:
         except FilterSyntaxError as error:
             self.mistake = error
             explanation = _explained(error, text, entered=entered, advice=advice)
+
         self._send(note=explanation)
 
     def _show_rows(self) -> None:
@@ -177,11 +180,13 @@ class FilterEditor:
         number, depth = conditions_of(tree), 0
         if tree is not None:
             depth = tree.depth
+
         hidden = ""
         if self.mistake is not None:
             hidden = _RETURN
         elif number > _MOST or depth > _DEEPEST:
             hidden = f"{number} conditions, {depth} deep: edit the text."
+
         self._send(hidden=hidden)
         self.rows.show(None if hidden else tree)
         self.redraw()
@@ -191,6 +196,7 @@ def _normal(text: str) -> str | None:
     """Return a filter in normal form, or None if it does not parse."""
     if not text.strip():
         return ""
+
     try:
         return parse(text).text()
     except FilterSyntaxError:
@@ -204,6 +210,7 @@ def _explained(
     # A mistake at the very end is a filter that is still being typed, so it is a hint and not a problem.
     if error.position >= len(text.rstrip()) and not entered:
         return note(f"Next: {error.expected}.")
+
     marked = _marked(text, error.position)
     return marked + note(str(error), "problem") + note(advice)
 
@@ -217,6 +224,7 @@ def _marked(text: str, position: int) -> str:
     character = _in_one_line(text[position : position + 1] or " ")
     after = _in_one_line(text[position + 1 : last])
     shown = f"{start}{before}<mark>{character}</mark>{after}{end}"
+
     return f'<pre class="tk-where" aria-hidden="true">{shown}</pre>'
 
 
@@ -232,9 +240,11 @@ def _described(fields: Sequence[MetadataField], vectors: int) -> str:
         head += f", drawn at random from {vectors:,}"
     if not fields:
         return note(head)
+
     names = ("Field", "Kind", "Vectors", "Frequent values")
     rows = [_row_of(field) for field in fields]
     table = table_markup(names, rows, ' class="tk-found"')
+
     return f"<details><summary>{escape_html(head)}</summary>{table}</details>"
 
 

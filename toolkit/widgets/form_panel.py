@@ -144,6 +144,7 @@ class RowsPanel(FormPanel):
         if isinstance(source, Service):
             self._service, self._known = source, frame
             redactor = source.redactor
+
         super().__init__(title, redactor=redactor, **options)
         calls: dict[str, Call] = {"Apply": self._start_run}
         if self._service is not None:
@@ -152,6 +153,7 @@ class RowsPanel(FormPanel):
         if self._service is not None:
             # the last one, because it is hidden if nothing is loaded
             calls["Cancel"] = self.cancel
+
         self.add_buttons(calls, main=next(iter(calls)))
 
     def clear(self) -> None:

@@ -30,6 +30,7 @@ class GroupBoard:
         if facts is None or self._facts_of is not groups:
             facts = GroupFacts(self._rows, self._redactor, end, self._rows.zone)
             self.facts, self._facts_of = facts, groups
+
         return facts.board()
 
     def trend(self, view: FailureView) -> dict[str, Any]:
@@ -38,6 +39,7 @@ class GroupBoard:
         if self.facts is not None:
             series = self.facts.series(view.groups)
             state |= trend_state(self._rows.grouping.trend, self._rows.zone, series)
+
         return state
 
     def hits(self, view: FailureView) -> dict[str, int] | None:
@@ -46,6 +48,7 @@ class GroupBoard:
         limits = [view.search, view.since, view.until]
         if facts is None or not any(limits):
             return None
+
         in_all_groups = view.replace(groups=())
         matching_rows = self._rows.arranged(in_all_groups)
         return facts.hits(matching_rows)
@@ -55,10 +58,12 @@ class GroupBoard:
         facts = self.facts
         if facts is None or row is None:
             return {}
+
         group = facts.group_of(row)
         # shared values are compared once per group, not for each failure that is looked at
         if known and self._described == (facts, group):
             return known
+
         self._described = (facts, group)
         return facts.about(group)
 
@@ -72,6 +77,7 @@ def _range(view: FailureView) -> list[int | None]:
     ends = [since, until]
     if ends == [None, None]:
         return []
+
     return ends
 
 

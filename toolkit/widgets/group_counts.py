@@ -79,4 +79,5 @@ def hours_of(times: pd.Series) -> list[int]:
     plain = times.dropna().dt.tz_convert("UTC").dt.tz_localize(None)
     milliseconds = plain.astype("datetime64[ms]").astype("int64").to_numpy()
     hours: list[int] = np.sort(milliseconds // _HOUR_MS).tolist()
+
     return hours

@@ -25,6 +25,7 @@ class GroupEdits:
         """Merge groups. Return a sentence about it."""
         if len(groups) < _FEWEST:
             raise CannotEdit("Choose the groups to merge, two or more.")
+
         self._grouping.merge(groups)
         return f"{counted(len(groups), 'group')} merged."
 
@@ -33,6 +34,7 @@ class GroupEdits:
         column = self.split_by
         if row is None:
             raise CannotEdit("No failure is shown.")
+
         # A split by a value that all failures share would only rename the group.
         number = self._grouping.shared_by_all(row, column)
         if number:
@@ -40,6 +42,7 @@ class GroupEdits:
             if number == 1:
                 every = "The only failure of this group has"
             raise CannotEdit(f"{every} this {column}; choose another column.")
+
         group = self._grouping.split(row, column)
         return group, f"Split by the {column} of the failure shown."
 

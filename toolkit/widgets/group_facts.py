@@ -84,6 +84,7 @@ class GroupFacts:
             state = self._states[number].state
             kind = state if state in ("new", "growing") else "other"
             sums[kind] = sums.get(kind, 0) + self._counts[group]
+
         order = ("other", "growing", "new")
         return [
             {"kind": kind, "counts": sums[kind].tolist()}
@@ -108,12 +109,14 @@ class GroupFacts:
         own = np.flatnonzero(self._codes == number)
         _, place = title_and_place(self._redactor.text(self._titles[number]))
         shares = [*filter(None, [visible(place)]), *self._shared(own)]
+
         return {**row, "rate": _rate(found), "shares": shares}
 
     def _row(self, number: int) -> dict[str, Any]:
         facts = self._frame.iloc[number]
         group = str(facts["group"])
         title, _ = title_and_place(self._redactor.text(str(facts["title"])))
+
         return {
             "id": group,
             "state": self._states[number].state,
@@ -129,6 +132,7 @@ class GroupFacts:
     def _time(self, when: Any) -> str:
         if pd.isna(when):
             return "no time"
+
         zoned = when.to_pydatetime().astimezone(self._zone)
         return day_and_time(zoned, self._end.astimezone(self._zone))
 
@@ -140,16 +144,19 @@ class GroupFacts:
         if column is not None:
             found, values = pd.factorize(column.astype("str"), use_na_sentinel=False)
             codes, names = found.astype(np.int64), [str(value) for value in values]
+
         pairs = np.unique(self._codes * len(names) + codes)
         of_group: list[list[str]] = [[] for _ in range(len(self._frame))]
         for pair in pairs.tolist():
             group, name = divmod(pair, len(names))
             of_group[group].append(names[name])
+
         return [self._place(several) for several in of_group]
 
     def _place(self, names: Sequence[str]) -> str:
         if len(names) > 2:  # noqa: PLR2004 - two names fit into a line
             return f"{len(names):,} workflows"
+
         shown = (self._rows.short_address(name) for name in names)
         return ", ".join(name for name in shown if name not in ("", "nan", "None"))
 
@@ -161,6 +168,7 @@ class GroupFacts:
                 return
             shown += 1
             yield visible(shorten(text, _LONGEST))
+
         if not shown and len(frame):
             yield "no value that the toolkit compares"
 
@@ -185,6 +193,7 @@ class GroupFacts:
             if column not in frame.columns:
                 continue
             shared = _common_headers(frame[column].iloc[_some(own)])
+
             usual = _common_headers(frame[column].iloc[_some(others)])
             for name, value in shared - usual:
                 shown = self._redactor.displayed_header(name, value)
@@ -204,6 +213,7 @@ def title_and_place(title: str) -> tuple[str, str]:
     split = _AT.fullmatch(shown)
     if split is None:
         return shown, ""
+
     return split[1], split[2]
 
 
@@ -216,12 +226,14 @@ def _bars(counts: NDArray[np.int64], in_gap: NDArray[np.bool_]) -> list[int | No
     bars = counts.astype(object)
     bars[in_gap & (counts == 0)] = None
     found: list[int | None] = bars.tolist()
+
     return found
 
 
 def _rate(found: GroupState) -> str:
     if found.state == "ended":
         return "none in the last 24 hours"
+
     usual = f"{found.usual:,.0f}"
     if 0 < found.usual < 10:  # noqa: PLR2004 - one decimal is enough below
         usual = f"{found.usual:.1f}"
@@ -243,6 +255,7 @@ def _common_headers(texts: pd.Series) -> set[tuple[str, str]]:
         common = found if common is None else common & found
         if not common:
             return set()
+
     return common or set()
 
 
@@ -251,4 +264,5 @@ def _headers(text: object) -> set[tuple[str, str]]:
         headers = header_map(json.loads(text)) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return set()
+
     return {(name, values[0]) for name, values in (headers or {}).items() if values}

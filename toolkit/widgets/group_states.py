@@ -86,17 +86,21 @@ def group_states(
     np.minimum.at(first, groups, when)
     np.maximum.at(last_before, groups[~is_recent], when[~is_recent])
     np.minimum.at(first_recent, groups[is_recent], when[is_recent])
+
     states = []
     for group in range(count):
         usual, silence = 0.0, timedelta()
         if before[group]:
             days = max((begin - int(first[group])) / day_ms, 1.0)
             usual = float(before[group]) / days
+
         if before[group] and recent[group]:
             gap = int(first_recent[group]) - int(last_before[group])
             silence = timedelta(milliseconds=gap)
+
         state = state_of(int(recent[group]), int(before[group]), usual, silence)
         states.append(GroupState(state, int(recent[group]), usual))
+
     return states
 
 
@@ -114,9 +118,11 @@ def state_of(recent: int, before: int, usual: float, silence: timedelta) -> Stat
         return "new"
     if silence >= _TUNING.silence:
         return "back again"
+
     is_more = recent >= max(_TUNING.least, _TUNING.ratio * usual)
     if is_more and recent - usual > _TUNING.deviations * math.sqrt(usual):
         return "growing"
+
     return "steady"
 
 

@@ -28,6 +28,7 @@ def score_charts(pinned: pd.DataFrame, now: pd.DataFrame, prefix: str) -> str:
     scores = pd.concat(
         [hits[["score"]].assign(result=name) for name, hits in both.items()]
     )
+
     return _svg(
         lambda ax: plot_score_distribution(scores, by="result", ax=ax), prefix,
         "Scores of the hits, pinned and now",

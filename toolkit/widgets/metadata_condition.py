@@ -74,6 +74,7 @@ def fitting(field: MetadataField | None) -> tuple[str, ...]:
     """
     if field is None or not field.kinds:
         return OPERATORS
+
     operators = chain.from_iterable(_FITTING.get(kind, ()) for kind in field.kinds)
     return (*dict.fromkeys(operators), *WITHOUT_VALUE)
 
@@ -97,6 +98,7 @@ def condition(field: str, operator: str, typed: str) -> Condition:
         return Glob(field, str(value), negated)
     if operator in _HOLDING:
         return Contains(field, value_typed(typed), negated)
+
     return Comparison(field, operator, value_typed(typed))  # type: ignore[arg-type] # it checks itself
 
 
@@ -120,6 +122,7 @@ def typed_condition(made: Condition) -> tuple[str, str, str]:
                 f"{negated}GLOB",
                 _literal(pattern) if quoted else pattern,
             )
+
     return made.field, f"HAS {negated}FIELD", ""
 
 
@@ -131,6 +134,7 @@ def typed_value(value: Value) -> str:
     """
     if not isinstance(value, str):
         return _literal(value)
+
     misplaced = (
         not value or value != value.strip() or not value.isprintable() or "," in value
     )
@@ -153,9 +157,11 @@ def value_typed(text: str) -> Value:
         parsed = parse(f"x = {text}")
     except FilterSyntaxError:
         parsed = None
+
     # if more follows the value, as in "1 AND y = 2", everything is one string
     if isinstance(parsed, Comparison):
         return parsed.value
+
     if text[:1] in ("'", '"'):
         raise InputError(
             "reading a value",
@@ -163,6 +169,7 @@ def value_typed(text: str) -> Value:
             expected=f"text that ends with {text[0]}",
             next_step=f"Inside, {text[0]} is written twice.",
         )
+
     return text
 
 
@@ -177,8 +184,10 @@ def _items(text: str) -> list[str]:
                 got=text[start : start + 40],
                 expected="values between commas",
             )
+
         items.append(match[1].strip())
         start = match.end()
+
     return items
 
 
@@ -192,6 +201,7 @@ def completions(
         rest = (_REST_OF_TEXT if begun[0] in "'\"" else _REST_OF_WORD).sub(
             "", rest, count=1
         )
+
     return [
         (
             ending.strip(),
@@ -217,19 +227,23 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
         if re.search(r"field\s+\S*$", text, re.IGNORECASE):
             names = [field.name for field in fields]
         return _matching(match[1] or "", names)
+
     if match := _VALUE.search(text):
         field = field_named(fields, match[1])
         return _matching(
             match[2], [_literal(value) for value, _ in field.frequent] if field else []
         )
+
     if text.endswith(" ") and _parses(text):
         return "", ["AND ", "OR "]
+
     match = _OPERATOR.search(text)
     if match and match[1].lower() not in ("and", "or"):
         operators = fitting(field_named(fields, match[1]))
         return _matching(
             match[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE]
         )
+
     return "", []
 
 
@@ -242,6 +256,7 @@ def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
         if ending.casefold().startswith(sought)
         or (sought and ending.casefold().startswith(f"'{sought}"))
     ]
+
     return begun, [
         ending for ending in matches if ending != begun and visible(ending) == ending
     ][:_COMPLETIONS]
@@ -252,4 +267,5 @@ def _parses(text: str) -> bool:
         parse(text)
     except FilterSyntaxError:
         return False
+
     return True

@@ -113,6 +113,7 @@ class MetadataFilterPanel(RowsPanel):
                 expected = "a Service or a frame of vectors with metadata"
                 raise wrong("source", source, expected, conversion(source))
             source = checked_frame("source", source, "metadata")
+
         if frame is not None:
             frame = checked_frame("frame", frame)
         self._namespace = text("namespace", namespace)
@@ -148,6 +149,7 @@ class MetadataFilterPanel(RowsPanel):
             raise wrong("value", value, "text or a MetadataFilter")
         if not value.strip():
             return ""
+
         parse(value)
         return value
 
@@ -163,11 +165,14 @@ class MetadataFilterPanel(RowsPanel):
                 place = "all namespaces"
             elif self._namespace:
                 place = f"the namespace {self._namespace!r}"
+
             return f"No vectors are loaded yet: Find fields reads some vectors of {place}, Load reads all."
+
         some = self._known.head(COUNTED)
         first = "" if len(some) == len(self._known) else "the first "
         matches = len(_matching(some, self.value))
         sentence = f"{matches:,} of {first}{len(some):,} loaded vectors match"
+
         return "; ".join([sentence, *([] if matches else _mistakes(some, self.value))])
 
     def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -215,12 +220,14 @@ class MetadataFilterPanel(RowsPanel):
             read = error.partial
             error.partial = _matching(read, requested)
             return MatchedVectors(requested, read, error.partial, error)
+
         return MatchedVectors(requested, read, _matching(read, requested))
 
     def _vectors(self, job: Job, limit: int | None) -> pd.DataFrame:
         service, namespace = self._service, self._namespace
         if service is None:
             return self._empty() if self._known is None else self._known
+
         parts = VectorParts(vectors=False, data=False)
         return job.read(
             lambda options: open_vectors(
@@ -234,8 +241,10 @@ class MetadataFilterPanel(RowsPanel):
             self._kept.origin, self._known = result, result.read
             self.editor.learn(result.read)
             self.matches = self.matching()
+
         if result.error is not None:
             raise result.error
+
         return super()._settle(result.chosen)
 
     def _learn(self, result: MatchedVectors) -> MatchedVectors:
@@ -243,6 +252,7 @@ class MetadataFilterPanel(RowsPanel):
             self._known = result.read  # but never replace all vectors by some of them
         self.editor.learn(result.read)
         self._reflect()
+
         if result.error is None or isinstance(result.error.__cause__, Cancelled):
             first = ""
             if len(result.read) == SAMPLE:
@@ -252,6 +262,7 @@ class MetadataFilterPanel(RowsPanel):
             )
         else:  # not `_failed`: vectors read for their fields are no result
             self.announce_error(result.error)
+
         return result
 
     def _arrived(self, frame: pd.DataFrame) -> str:
@@ -260,19 +271,23 @@ class MetadataFilterPanel(RowsPanel):
             named = f" {RESULT}"
         sentence = f"{counted(len(frame), 'vector')} chosen.{named}"
         load = self._kept.origin
+
         if "receipt" in frame.attrs:
             read, mistakes = get_receipt(frame), []
             if isinstance(load, MatchedVectors):
                 read = get_receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
+
             sentence = (
                 f"{len(frame):,} of {read.rows:,} vectors match.{named} {read.verdict}"
             )
             sentence += "".join(
                 f". Nothing matches: {text.removesuffix('.')}" for text in mistakes
             )
+
         if self._is_old():
             return f"{sentence.removesuffix('.')}. They are from an earlier filter."
+
         return sentence
 
     def _empty(self) -> pd.DataFrame:
@@ -283,6 +298,7 @@ def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:
     """Return why a filter matches no vector."""
     if not text:
         return []
+
     metadata = metadata_values(frame["metadata"])
     return explain_no_match(metadata, parse(text), only_mistakes=False)
 

@@ -40,9 +40,11 @@ def sender_of(notify: str | None, confirm: str | None) -> Sender | None:
         confirm = text("confirm", confirm)
     if notify is None:
         return None
+
     notify = text("notify", notify, empty=False)
     if notify == "desktop":
         return _desktop()
+
     return _webhook(notify, confirm)
 
 
@@ -63,6 +65,7 @@ def _desktop() -> Sender:
             )
         except (OSError, subprocess.SubprocessError) as error:
             return f"{_DESKTOP} failed ({type(error).__name__})"
+
         return ""
 
     return send
@@ -73,6 +76,7 @@ def _webhook(url: str, confirm: str | None) -> Sender:
     host = address.hostname
     if address.scheme not in ("http", "https") or not host or "@" in address.netloc:
         raise wrong("notify", address.scheme, "'desktop', or an http or https address")
+
     if not is_loopback(host) and confirm != host:
         raise InputError(
             _DOING,
@@ -80,6 +84,7 @@ def _webhook(url: str, confirm: str | None) -> Sender:
             expected="this machine, or the confirmation of the host",
             next_step=f"Titles of groups are sent there. To allow it, pass confirm={host!r}.",
         )
+
     base = f"{address.scheme}://{address.netloc}"
     path = url[url.index(address.netloc) + len(address.netloc) :].partition("#")[0]
     headers = {"Content-Type": "application/json"}
@@ -99,8 +104,10 @@ def _webhook(url: str, confirm: str | None) -> Sender:
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             # the address can contain a secret, so the message of the error is not shown
             return f"the webhook of {host} did not respond ({type(error).__name__})"
+
         if response.status >= _FIRST_ERROR:
             return f"the webhook of {host} responded with status {response.status}"
+
         return ""
 
     return send

@@ -25,6 +25,7 @@ def kit_module(name: str) -> str:
     _add_module(name, modules)
     if "kit" not in modules:
         raise ValueError(f"{name}.js does not import kit.js")
+
     return "".join(modules.values())
 
 
@@ -34,6 +35,7 @@ def _add_module(name: str, modules: dict[str, str]) -> None:
     for imported in _IMPORT.findall(text):
         if imported not in modules:
             _add_module(imported, modules)
+
     modules[name] = _IMPORT.sub("", text)
 
 

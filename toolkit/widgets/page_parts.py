@@ -45,6 +45,7 @@ def note(text: str, kind: str = "note") -> str:
     """Return a line of markup: a ``note``, a ``count``, or a ``problem`` with a sign before it."""
     if not text:
         return ""
+
     sign, role = "", "status"
     if kind == "problem":
         sign, role = "⚠ ", "alert"

@@ -97,6 +97,7 @@ class JobProgress:
                 if self.seconds < 1
                 else f"Loading for {self.seconds:.0f} s …"
             ]
+
         # a call that waits for others has no steady rate
         settled = self.seconds >= _SETTLED and self.waits_for is None
         rate = self.done / self.seconds if settled else 0.0
@@ -106,15 +107,18 @@ class JobProgress:
             parts.append(
                 f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left"
             )
+
         if self.retries:
             parts.append(
                 "1 retry" if self.retries == 1 else f"{self.retries:,} retries"
             )
+
         if self.waits_for is not None:
             parts += [
                 f"running for {span(timedelta(seconds=self.seconds))}",
                 *self.waits_for(),
             ]
+
         return " · ".join(parts)
 
 
@@ -145,6 +149,7 @@ class Job:
             self._last = self.clock()
             self.progress.seconds = self._last - self._started
             self.report(replace(self.progress))
+
         if self.stopping.is_set():
             raise Cancelled
 
@@ -161,6 +166,7 @@ class Job:
             self.step()
 
         load = opened(LoadOptions(limit=limit, progress=count))
+
         return load.frame(after_batch=step)
 
     def tick(self, running: Future[Any]) -> None:
@@ -191,6 +197,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
     # A daemon thread does not keep the kernel from exiting while the service is slow to respond.
     threading.Thread(target=work, name="toolkit widget", daemon=True).start()
+
     return future
 
 
@@ -200,6 +207,7 @@ def has_loop() -> bool:
         asyncio.get_running_loop()
     except RuntimeError:
         return False
+
     return True
 
 
@@ -261,10 +269,12 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         self.add_class("mathjax_ignore").add_class("tex2jax_ignore")
         self.set_trait("value", value)  # checked before it replaces the kept one
         self._kept = PanelState(value, value)
+
         if key is not None:
             self._kept = _STATES.setdefault((type(self).__name__, key), self._kept)
             if self._kept.given != value:  # a new value in the cell wins
                 self._kept.value = self._kept.given = value
+
         self.set_trait("value", self._kept.value)
 
     @traitlets.validate("value")
@@ -294,6 +304,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         frame: pd.DataFrame = result
         self._kept.frame = frame
         self.announce(self._arrived(frame))
+
         return frame
 
     def _arrived(self, frame: pd.DataFrame) -> str:
@@ -321,6 +332,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
                 expected="no running call",
                 next_step="Wait for it, or call cancel().",
             )
+
         return self._run_and_wait(self._call, self._settle)
 
     def cancel(self) -> None:
@@ -356,6 +368,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         if self._job is not None:
             self._warn_running()
             return
+
         # Both are taken on the kernel's loop: another thread has no running loop, and the
         # value may be changed while the call runs.
         after, requested = on_loop(), self._request()
@@ -377,6 +390,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
                 # a call whose result was taken earlier must not end the next one
                 if self._job is job:
                     self._job = None
+
             self._show_idle()
             try:
                 then(future.result())
@@ -410,6 +424,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         if isinstance(partial, pd.DataFrame):
             self._kept.frame = partial
             self._arrived(partial)
+
         # A load that was cancelled after the first rows raises IncompleteLoadError with the cause
         # `Cancelled`, so there are two cases of a cancelled call.
         if isinstance(error, Cancelled):
@@ -460,6 +475,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         frame = self.frame()
         if self._kept.frame is None:
             return frame, "There was no result yet when this page was saved."
+
         return frame, f"{counted(len(frame), 'row')} in the last result"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
@@ -472,6 +488,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         # The frontend draws the richest type that it can, so one without widgets shows the HTML. The version
         # is of the protocol of widget views, which is 2.0 in ipywidgets 7 and 8.
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+
         return {
             "text/plain": f"{self!r}: {rows}",
             "text/html": f"<div>{html}{static_table(frame, self._redactor)}</div>",
@@ -518,6 +535,7 @@ def _cell(value: Any, redactor: Redactor, longest: int) -> str:
         return ""
     if isinstance(value, pd.Timestamp):
         return f"{value:%Y-%m-%d %H:%M:%S}"
+
     whole = (
         ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     )
@@ -551,4 +569,5 @@ def masked_json(
             masked = redactor.value(value)
             if indent is not None or masked != value:
                 return json.dumps(masked, ensure_ascii=False, indent=indent)
+
     return None

@@ -52,6 +52,7 @@ def colours_of(
     numbers = as_numbers(values)
     if numbers is None:
         return _of_categories(values, redactor)
+
     return of_numbers(name, numbers)
 
 
@@ -64,11 +65,13 @@ def of_numbers(name: str, numbers: npt.NDArray[np.float64]) -> PointColours:
     missing = np.isnan(numbers)
     if missing.all():
         return PointColours(bytes([NO_VALUE]) * len(numbers))
+
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     span = (high - low) or 1.0
     steps = np.floor((np.nan_to_num(numbers, nan=low) - low) / span * _STEPS)
     codes = np.where(missing, NO_VALUE, steps)
     legend = f"{name}: {low:,.6g} to {high:,.6g}"
+
     return PointColours(_as_bytes(codes), (legend,), scaled=True)
 
 
@@ -79,6 +82,7 @@ def _of_categories(values: pd.Series[Any], redactor: Redactor | None) -> PointCo
     legend = tuple(map(_entry, names, counts))
     if MISSING not in names:
         return PointColours(_as_bytes(codes), legend)
+
     none = names.index(MISSING)
     codes_with_missing = np.where(codes == none, NO_VALUE, codes)
     return PointColours(_as_bytes(codes_with_missing), legend, none)

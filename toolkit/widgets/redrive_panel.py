@@ -90,10 +90,12 @@ class LimitField(TextField):
             seconds = parse_duration(text, name=self._name).total_seconds()
             Limits(deadline=seconds)
             return timedelta(seconds=seconds)
+
         number: float | str = text
         with suppress(ValueError):
             number = int(text) if self._name != "stop_above" else _share(text)
         given: dict[str, Any] = {self._name: number}
+
         # raises an `InputError` for other values
         return getattr(Limits(**given), self._name)
 
@@ -190,6 +192,7 @@ class RedrivePanel(FormPanel):
         self.result: RedriveResult | None = None
         self._runs = False  # whether the running call sends entries
         own = redactor or (service.redactor if service is not None else None)
+
         self._first_plan: Future[RedrivePlan] | None = None
         if value is None:
             urls = planned_workflows(failures)
@@ -197,6 +200,7 @@ class RedrivePanel(FormPanel):
         else:
             instance("value", value, RedrivePlan, "a RedrivePlan")
             urls = sorted(set(value.frame["workflow_url"].dropna()))
+
         super().__init__("Redrive", value=value, redactor=own)
         changed = partial(
             self.announce, "Press Preview to see the plan with these options."
@@ -236,6 +240,7 @@ class RedrivePanel(FormPanel):
         """Return a plan of the failures, or None if the plan is made while a notebook shows the panel."""
         if not has_loop():
             return self._planned({})
+
         self._first_plan = in_thread(lambda: self._planned({}))
         return None
 
@@ -244,6 +249,7 @@ class RedrivePanel(FormPanel):
         if plan is None:
             super()._begin()
             return
+
         limits = Limits()
         with self._drawing():
             self.verdict = "The plan is being made …"
@@ -251,6 +257,7 @@ class RedrivePanel(FormPanel):
             for field in self.limits.values():
                 field.value = field.of(limits)
             self.observe(self._value_set, "value")
+
         self._start(lambda job, _: job.wait(plan.result), lambda _: self.value)
 
     def take_first_plan(self) -> RedrivePlan | None:
@@ -262,6 +269,7 @@ class RedrivePanel(FormPanel):
             made = plan.result()
             self._job = None
             self.value = made
+
         return made
 
     def _is_planning(self) -> bool:
@@ -272,6 +280,7 @@ class RedrivePanel(FormPanel):
         if self._service is None:
             self.add_buttons({"Preview": self.preview}, main="Preview")
             return
+
         calls = {
             "Run": self._start_run,
             "Stop": self.cancel,
@@ -292,6 +301,7 @@ class RedrivePanel(FormPanel):
             if field.problem:
                 self.announce_error(f"The plan is as before: {field.problem}")
                 return
+
         action = self.action.value
         options: dict[str, Any] = {name: getattr(self, name).value for name in _CHOSEN}
         options |= {name: field.value for name, field in self.limits.items()}
@@ -306,12 +316,14 @@ class RedrivePanel(FormPanel):
         if self._job is not None:
             self._warn_running()
             return
+
         plan, entered = self.value, self.confirm.value
         if entered == plan.confirmation:
             self._runs = True
             super()._start_run()
             self._show_progress()
             return
+
         got = (
             f"{entered[:_CODE_SHOWN]!r} is not the confirmation of this plan"
             if entered
@@ -340,11 +352,13 @@ class RedrivePanel(FormPanel):
     def _checked(self, value: object) -> RedrivePlan | None:
         if value is None and self._first_plan is not None:
             return None
+
         if self._job is not None:
             # The running call acts on the plan that was confirmed, so the panel must not show another one.
             raise InputError(
                 "changing a plan", got="a running call", expected="no running call"
             )
+
         checked: RedrivePlan = super()._checked(value)
         return checked
 
@@ -371,6 +385,7 @@ class RedrivePanel(FormPanel):
             if job.due:
                 with suppress(InputError):  # of the ledger: the run continues
                     job.progress.waits_for = self._waits_for(plan)
+
             with suppress(Cancelled):
                 # `stop` ends the run, with everything that was sent in the ledger
                 job.step(done, total)
@@ -406,6 +421,7 @@ class RedrivePanel(FormPanel):
             if result.finished
             else f"Stopped: {result.counts}. Press Run to continue."
         )
+
         return result.frame
 
     def _failed(self, error: BaseException) -> None:
@@ -453,6 +469,7 @@ class RedrivePanel(FormPanel):
         """Return groups as a masked table, with the workflows as the short names that tell them apart."""
         if groups.empty:
             return ""
+
         shown = groups[columns].head(_SHOWN)
         urls = shown["workflow_url"].dropna().unique().tolist()
         names = dict(zip(urls, short_names(urls), strict=True))
@@ -467,6 +484,7 @@ class RedrivePanel(FormPanel):
     def _static_code(self) -> str:
         if not self._is_planning():
             return self.to_code()
+
         return named_code(
             lambda name: fill("plan = {call}", call=_PLAN.write(name)),
             self._failures,
@@ -479,6 +497,7 @@ class RedrivePanel(FormPanel):
             if not isinstance(frame, pd.DataFrame):
                 frame = pd.DataFrame()
             return frame, "The plan was not made yet when this page was stored."
+
         return self.value.groups.drop(columns="group"), self.value.verdict
 
     def __repr__(self) -> str:

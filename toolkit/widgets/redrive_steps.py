@@ -34,6 +34,7 @@ def steps_of(
     planned = [f"{action} {number:,}" for action, number in actions.items()]
     steps = first_steps(plan.limits, ", ".join(planned) or "nothing to do")
     states = _states_of(result, running=running)
+
     return [{**step, "state": state} for step, state in zip(steps, states, strict=True)]
 
 
@@ -47,6 +48,7 @@ def _states_of(
         return "now", "", "", ""
     if result.finished:
         return "done", "done", "done", "done"
+
     return "done", "now", "now", ""
 
 
@@ -81,6 +83,7 @@ def meter_of(result: RedriveResult) -> list[dict[str, Any]]:
     states = result.frame["state"]
     words = states[states != "left"].replace(dict.fromkeys(_NOT_SENT, "not sent"))
     counts = words.value_counts()
+
     return [
         {"word": word, "count": int(counts[word]), "kind": kind}
         for word, kind in _KINDS.items()

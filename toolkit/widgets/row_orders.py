@@ -41,5 +41,6 @@ class RowOrders:
         """Return the position of a row in the present order, or -1 if it is not shown."""
         if row is None:
             return -1
+
         positions: list[int] = np.flatnonzero(self.rows == row).tolist()
         return next(iter(positions), -1)

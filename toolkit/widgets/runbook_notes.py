@@ -36,4 +36,5 @@ def _line(row: Any) -> str:
         name = (
             f'<a href="{address}" target="_blank" rel="noopener noreferrer">{name}</a>'
         )
+
     return f'<div class="tk-note">{title}: {name}</div>'

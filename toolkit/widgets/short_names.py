@@ -23,6 +23,7 @@ def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
         for rest, name in zip(rests, names, strict=True)
     ]
     seen = Counter(short)
+
     # Two long names can become equal when they are shortened; these are shown in full.
     return [
         name if seen[shown] > 1 else shown
@@ -33,5 +34,6 @@ def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
 def _shortened(name: str, longest: int) -> str:
     if len(name) <= longest:
         return name
+
     end = longest // 2
     return f"{name[: longest - end - 1]}…{name[-end:]}"

@@ -35,11 +35,13 @@ def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code
     for name in sorted(found, key=len):
         with suppress(InputError):  # a name that no variable can have
             return write(variable(name))
+
     named = variable(usual)
     what = fill("service") if isinstance(given, Service) else fill("frame")
     comment = fill(
         "# {named}: the {what} this panel was made with", named=named, what=what
     )
+
     return joined([comment, write(named)])
 
 
@@ -52,5 +54,6 @@ def code_markup(code: str) -> str:
     if (more := len(lines) - _LINES) > 0:
         # the last two end the list
         lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]
+
     shown = escape_wrapping("\n".join(lines))
     return f'<pre class="tk-code" tabindex="0">{shown}</pre>'

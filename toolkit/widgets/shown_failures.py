@@ -39,16 +39,19 @@ def shown_failures(failures: AnyFrame, *, most: int = MOST) -> ShownFailures:
     if frame_parts(failures) is None:
         frame = checked_frame("failures", failures, distinct=True)
         return ShownFailures(frame, len(frame))
+
     rows = opened(failures, doing=_DOING)
     timed = select_timed(rows, ["dlq_id"], doing=_DOING)
     latest = FirstRows((("when_", "descending"), ("dlq_id", "ascending")), most)
     counts, first = reduce_together([(timed, Counts(())), (timed, latest)])
     total = counts["count_"][0].as_py()
     chosen = select_timed(rows, rows.names, doing=_DOING)
+
     if total > most:
         last = first.slice(most - 1)
         step = partial(_until, last["when_"][0].as_py(), last["dlq_id"][0].as_py())
         chosen = chosen.then(step)
+
     table = chosen.table().select(list(rows.names))
     return ShownFailures(to_frame(table, receipt_of(failures)), total)
 
@@ -64,6 +67,7 @@ def _until(time: object, last_id: object, table: pa.Table) -> pa.Table:
         limit = pa.scalar(time, when.type)
         same = pc.fill_null(pc.equal(when, limit), False)
         later = pc.fill_null(pc.greater(when, limit), False)
+
     if last_id is not None:
         same = pc.and_(same, pc.fill_null(pc.less_equal(ids, last_id), False))
     return table.filter(pc.or_(later, same))

@@ -79,11 +79,13 @@ class Question:
         """
         if self.data is not None:
             return f"Query by the text “{shorten(masked(self.data), _LONGEST)}”."
+
         name = "a vector"
         if self.stored is not None:
             name = f"the vector of {shorten(masked(self.stored), _LONGEST)}"
         if self.pending:
             return f"Query by {name}, which Ask fetches first. Until then the value is None."
+
         parts = [counted(len(self.vector), "number")] if self.vector is not None else []
         parts += (
             [counted(len(self.sparse.indices), "sparse term")]
@@ -91,6 +93,7 @@ class Question:
             else []
         )
         origin = f", from {self.origin}" if self.origin else ""
+
         return f"Query by {name}{origin}: {' and '.join(parts)}."
 
     def mismatch_reason(self, info: IndexInfo) -> str:
@@ -101,14 +104,18 @@ class Question:
                 if info.model
                 else "This index has no model: it accepts no text, only vectors."
             )
+
         if self.sparse is not None and info.kind == "DENSE":
             return "A dense index accepts no sparse vector."
+
         if self.vector is None or (
             info.kind != "SPARSE" and len(self.vector) == info.dimension
         ):
             return ""
+
         if info.kind == "SPARSE":
             return 'A sparse index accepts sparse vectors: {"indices": [3], "values": [0.5]}.'
+
         return f"A vector of {len(self.vector):,} numbers; this index has {info.dimension:,} dimensions."
 
 
@@ -136,13 +143,16 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
             except ValueError:
                 got = repr(shorten(masked(item), _LONGEST))
                 raise InputError(doing, got=got, expected=_FORM) from None
+
         return query_source(VectorQuery(vector=numbers))
+
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
             doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM
         ) from None
+
     if isinstance(parsed, list):
         parsed = {"vector": parsed}
     elif set(parsed) == {"indices", "values"}:
@@ -150,6 +160,7 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
     elif set(parsed) != {"vector", "sparse"}:
         names = shorten(masked(", ".join(parsed)), _LONGEST)
         raise InputError(doing, got=f"names {names or 'none'}", expected=_FORM)
+
     return query_source(VectorQuery(**parsed))
 
 
@@ -159,6 +170,7 @@ def written(question: Question) -> str:
     sparse = None if question.sparse is None else question.sparse._asdict()
     if vector is not None and sparse is not None:
         return json.dumps({"vector": vector, "sparse": sparse})
+
     value = vector if vector is not None else sparse
     return "" if value is None else json.dumps(value)
 
@@ -173,6 +185,7 @@ def vectors_of(
         None if is_missing(cell) else list(cell) for cell in cells
     )
     identity = str(row["id"])
+
     if dense is None and (indices is None or values is None):
         problem = row.get("vector_problem")
         raise InputError(
@@ -181,6 +194,7 @@ def vectors_of(
             expected="a usable vector",
             next_step="Load vectors with include_vectors=True, or choose another one.",
         )
+
     sparse = None if indices is None or values is None else (indices, values)
     return replace(
         query_source(VectorQuery(vector=dense, sparse=sparse)),
@@ -245,6 +259,7 @@ class QuerySource:
             )
             one.entered = entered
             self._fields[name] = one
+
             return panel.add_field(name, one)
 
         self.text = field(
@@ -270,11 +285,13 @@ class QuerySource:
             "id of a vector",
             offered,
         )
+
         self.row: TextField | None = None
         if frame is not None and len(frame):
             self.row = field(
                 "row", "Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}"
             )
+
         self.note = Markup(panel, "source_note")
         panel.set_trait("ways", list(self._fields))
 
@@ -288,6 +305,7 @@ class QuerySource:
         question = self._question
         if question is None or question.stored is None or not question.pending:
             return question
+
         fetched = self._fetched.get((namespace, question.stored))
         return fetched or self._looked_up(question.stored, namespace) or question
 
@@ -296,11 +314,13 @@ class QuerySource:
         if question is None:
             self._take(None, None)
             return
+
         field, shown = self.vector, written(question)
         if question.data is not None:
             field, shown = self.text, question.data
         elif question.stored is not None:
             field, shown = self.stored, self._redactor.text(question.stored)
+
         self._take(question, field)
         field.value = shown
 
@@ -326,6 +346,7 @@ class QuerySource:
             mismatch = (
                 "" if self._info is None else question.mismatch_reason(self._info)
             )
+
         self.note.value = note(self._redactor.text(text)) + note(mismatch, "problem")
 
     def explain(self, problem: str | None) -> None:
@@ -341,11 +362,13 @@ class QuerySource:
         frame = self._frame
         if frame is None:
             return None
+
         rows = frame[frame["id"] == identity]
         if "namespace" in frame.columns:
             rows = rows[rows["namespace"] == namespace]
         if not len(rows) or not {"vector", "sparse_indices"} & set(frame.columns):
             return None
+
         return vectors_of(row_of(rows, 0), "the frame", self._redactor.text)
 
     def _take(self, question: Question | None, field: TextField | None) -> None:
@@ -357,18 +380,21 @@ class QuerySource:
                 way = name
             else:
                 other.value = ""
+
         self._panel.set_trait("way", way)
 
     def _edited(self, field: TextField, made: Callable[[str], Question]) -> None:
         typed = str(field.value)
         if not typed and self._from is not field:
             return
+
         try:
             question = made(typed) if typed else None
         except InputError as error:
             field.problem = self._redactor.text(str(error))
             self._explained = None if self._explained is field else self._explained
             return
+
         self._take(question, field if typed else None)
         self._changed()
 
@@ -382,6 +408,7 @@ class QuerySource:
                 got=repr(shown),
                 expected=f"a number, 0 to {len(frame) - 1:,}",
             )
+
         return vectors_of(
             row_of(frame, index), f"row {index:,} of the frame", self._redactor.text
         )
@@ -421,12 +448,14 @@ class QueryOptions:
         """Return the options as arguments of `VectorQuery`. An InputError is also shown in the panel."""
         typed = str(self.top_k.value) or str(_DEFAULT)
         top_k = whole_number(typed)
+
         self.top_k.problem = None
         if not top_k:
             self.top_k.problem = "Type a whole number from 1."
             raise InputError(
                 "reading topK", got=repr(typed[:40]), expected="a whole number from 1"
             )
+
         return {
             "top_k": top_k,
             "namespace": self.namespace.value,
@@ -457,6 +486,7 @@ class QueryOptions:
         shown = (name for name in names if name and not MASK.search(name))
         offered = sorted(name for name in shown if self._redactor.text(name) == name)
         self.namespace.suggestions = tuple(offered)
+
         return offered
 
     def show(self, query: VectorQuery) -> None:
@@ -493,6 +523,7 @@ class QueryOptions:
                 if here or not self._kind
                 else f"Not for a {self._kind.lower()} index."
             )
+
         mode = self.scoring["query_mode"]
         if mode.value != _UNSET and not by_text:
             mode.remark = "Only with a text: not part of the query now."

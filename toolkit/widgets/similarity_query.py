@@ -163,6 +163,7 @@ class QueryPanel(FormPanel):
         if value is None and self._pending is not None and not self._reading:
             # already None, so observers are not called: an id that is not fetched yet
             self._show(None)
+
         return (
             None
             if value is None
@@ -189,6 +190,7 @@ class QueryPanel(FormPanel):
         if not 0 <= position < len(frame):
             expected = f"an index among {counted(len(frame), 'hit')}, from 0"
             raise InputError("querying by a hit", got=str(position), expected=expected)
+
         self._ask_from(frame, position)
 
     def ask_stored(self, id: str, *, namespace: str = "") -> None:  # noqa: A002 - the service's own name
@@ -215,6 +217,7 @@ class QueryPanel(FormPanel):
                 "There is no result to pin yet: run a query first.", "problem"
             )
             return
+
         self._pinned = self._kept.frame
         self._show_idle()
         self.results.pin(self._kept.origin)
@@ -254,6 +257,7 @@ class QueryPanel(FormPanel):
             raise InputError(
                 "comparing results", got="nothing pinned", expected="a pinned result"
             )
+
         return score_moves(self._pinned, self.frame())
 
     def _short_code(self) -> str:
@@ -285,12 +289,14 @@ class QueryPanel(FormPanel):
             if self.options.top_k.problem is None:
                 self.source.explain(str(error))
             return False
+
         self.source.explain(None)
         self._pending = (
             (question, options) if question is not None and pending else None
         )
         self._changed_to(value)
         self._reflect(question)
+
         return True
 
     def _show(self, value: VectorQuery | None) -> None:
@@ -313,6 +319,7 @@ class QueryPanel(FormPanel):
         frame = self._kept.frame
         old = frame is not None and self._is_old(frame)
         self.hits_remark = "; from an earlier query" if old else ""
+
         return old
 
     def _is_old(self, frame: pd.DataFrame) -> bool:
@@ -336,6 +343,7 @@ class QueryPanel(FormPanel):
                 lambda: self._fetched(str(question.stored), options["namespace"])
             )
             value = fetched.query(options)
+
         if value is None:
             raise InputError(
                 "querying similar vectors",
@@ -343,11 +351,13 @@ class QueryPanel(FormPanel):
                 expected="text, a vector, a stored id or a row",
                 next_step="Fill one of the fields, or set the panel's value.",
             )
+
         # The table describes each hit by data or metadata, whatever the query includes. `_settle`
         # drops the columns that were not requested.
         complete = replace(value, include_data=True, include_metadata=True)
         hits, mistakes = job.wait(lambda: run_queries(self._service, [complete]))
         hits.attrs["queries"] = [value.scope()]
+
         return QueryResult(value, hits, fetched, mistakes)
 
     def _fetched(self, identity: str, namespace: str) -> Question:
@@ -365,6 +375,7 @@ class QueryPanel(FormPanel):
                 expected="the id of a stored vector",
                 next_step="Look at index names the namespaces.",
             )
+
         return vectors_of(row_of(fetched, 0), "the service")
 
     def _settle(self, result: QueryResult) -> pd.DataFrame:
@@ -377,6 +388,7 @@ class QueryPanel(FormPanel):
             self.source.learn(result.request.namespace, fetched)
             if self._pending is not None and self._pending[0].stored == fetched.stored:
                 self._read()
+
         extra = [
             name
             for name in ("data", "metadata")
@@ -435,6 +447,7 @@ class QueryPanel(FormPanel):
             f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
         )
         self.announce(self._redactor.text(described))
+
         return info
 
     def _ask_from(self, frame: pd.DataFrame, index: int) -> None:
@@ -443,12 +456,14 @@ class QueryPanel(FormPanel):
             question = vectors_of(row, "the hits", self._redactor.text)
         except InputError:  # vectors were not included
             question = Question(stored=str(row["id"]))
+
         self._ask(question, scope(frame).get("namespace", ""))
 
     def _ask(self, question: Question, namespace: str) -> None:
         if self._job is not None:
             self._warn_running()
             return
+
         self.options.namespace.value = namespace
         self.source.show(question)
         self._start_unless(mistaken=not self._read())

@@ -79,6 +79,7 @@ def hit_rows(
     ]
     if not rows:
         return rows, "No hits"
+
     total = counted(len(frame), "hit")
     if len(frame) > _SHOWN:
         total += f", the first {_SHOWN} shown"
@@ -115,6 +116,7 @@ def _descriptions(
     fields = [_texts(value) for value in metadata]
     other_fields = [_texts(value) for value in _values_of(others, "metadata")]
     order = _descriptive_first([*fields, *other_fields])
+
     return [
         _description(redactor, order, *hit)
         for hit in zip(_values_of(hits, "data"), fields, metadata, strict=True)
@@ -127,6 +129,7 @@ def _descriptive_first(fields: list[dict[str, str]]) -> list[str]:
     for texts in fields:
         for name, text in texts.items():
             values.setdefault(name, []).append(text)
+
     telling = {name: place for place, name in enumerate(_NAMES)}
 
     def rank(name: str) -> tuple[int, int, int, str]:
@@ -147,12 +150,15 @@ def _description(
     """Return the data of a hit, the most descriptive field, or the metadata as they are."""
     if isinstance(data, str) and data:
         return data
+
     for name in order:
         if name in texts:
             shown = redactor.value(texts[name], secret=is_secret_name(name))
             return f"{name}: {shown}"
+
     if isinstance(metadata, str):
         return metadata
+
     return ""
 
 
@@ -170,6 +176,7 @@ def _texts(metadata: Any) -> dict[str, str]:
         value = json_value(metadata) if isinstance(metadata, str) else None
     except ValueError:  # shown unchanged
         return {}
+
     members = value.items() if isinstance(value, dict) else ()
     return {
         name: text for name, text in members if isinstance(text, str) and text.strip()
@@ -201,6 +208,7 @@ def rank_changes(moves: pd.DataFrame) -> tuple[dict[str, str], str]:
     )
     both = counted(up + down + same, "hit")
     inside = f"{up:,} up, {down:,} down, {same:,} the same"
+
     return dict(words), f"{both} in both ({inside}), {new:,} new, {gone:,} gone"
 
 
@@ -209,11 +217,13 @@ def _moved(before: Any, after: Any) -> str:
         return "+ new"
     if pd.isna(after):
         return "✗ gone"
+
     up = int(before) - int(after)
     if up > 0:
         return f"▲ {up:,} up"
     if up < 0:
         return f"▼ {-up:,} down"
+
     return "= same"
 
 
@@ -243,6 +253,7 @@ def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> s
     if isinstance(value, dict):
         numbers = value.get("dimension", value.get("terms"))
         return f"{numbers} numbers ({str(value.get('sha256', ''))[:8]})"
+
     return shorten(masked(str(value)), _LONGEST_OPTION)
 
 
@@ -311,6 +322,7 @@ class HitResults:
                 "pinned": self.pinned_table.state(),
                 "now": self.table.state(),
             }
+
         self._send(
             {
                 "tables": tables,
@@ -330,9 +342,11 @@ class HitResults:
         shown = {"now": self.table, "pinned": self.pinned_table}.get(str(table))
         if shown is None or not is_count(position):
             return None
+
         index = int(str(position))
         if index >= len(shown.hits):
             return None
+
         return shown.frame, index
 
     def _show_one(self, frame: pd.DataFrame) -> None:

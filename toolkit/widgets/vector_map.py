@@ -130,12 +130,14 @@ class VectorMapPanel(FormPanel):
         if query is not None:
             instance("query", query, QueryPanel, "a QueryPanel")
             redactor = query.redactor if redactor is None else redactor
+
         instance("redactor", redactor, Redactor, "a Redactor", optional=True)
         self._vectors: object = vectors
         if isinstance(vectors, VectorProjection):
             self.projection, self._vectors = vectors, vectors.frame
         else:
             self.projection = project_vectors(vectors)
+
         self._query = query
         frame = self.projection.frame
         self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
@@ -153,10 +155,12 @@ class VectorMapPanel(FormPanel):
         self.points = frame[["x", "y"]].to_numpy(dtype="<f4").tobytes()
         self.described = self.projection.basis
         colours = self._colours()
+
         if color is not None:
             self.projection.values(color)
             if color not in colours:
                 colours.append(color)
+
         self.colour = self.add_field(
             "colour", Dropdown("Colour by", self._recolour, colours)
         )
@@ -167,10 +171,12 @@ class VectorMapPanel(FormPanel):
             show=partial(self._update, "conditions"),
             redactor=self._redactor,
         )
+
         if "metadata" in frame.columns:
             self.filter.learn(frame)
             # the page draws the filter only if there is metadata to filter
             self._update("conditions", {"possible": True})
+
         self.add_buttons({"Clear selection": self.clear}, main="")
         self.about = self.projection.verdict
         if not len(frame):
@@ -213,14 +219,17 @@ class VectorMapPanel(FormPanel):
             return fill(
                 "{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text
             )
+
         if not self.value:
             return fill("{frame}.iloc[:0]", frame=name)
+
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
             return fill(
                 "{frame}[{frame}['id'].isin({ids})]",
                 frame=name,
                 ids=listed(self.selection),
             )
+
         return fill(_BY_KEYS, frame=name, keys=listed(self.value, "{}"))
 
     def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
@@ -250,6 +259,7 @@ class VectorMapPanel(FormPanel):
             if "namespace" in hits.columns
             else pd.Series(usual, index=hits.index)
         )
+
         self._scores = {}
         for namespace, identity, score in zip(
             spaces, hits["id"], hits["score"], strict=True
@@ -257,6 +267,7 @@ class VectorMapPanel(FormPanel):
             # an id that occurs twice in the frame has several points
             for position in self._places.get((str(namespace), str(identity)), ()):
                 self._scores[position] = float(score)
+
         self.hits = list(self._scores)
         if self.colour.value == _SCORE:
             self._recolour()
@@ -284,6 +295,7 @@ class VectorMapPanel(FormPanel):
                 position,
                 f"a position among {counted(len(self._keys), 'point')}, from 0",
             )
+
         namespace, identity = self._keys[position]
         if self._query is not None:
             self._query.ask_stored(identity, namespace=namespace)
@@ -291,11 +303,13 @@ class VectorMapPanel(FormPanel):
             # without a query, a click selects the point, so that the code returns it
             self.filter.value = ""
             self._choose(self._mask_of([position]))
+
         self.announce(self._described(position))
 
     def _checked(self, value: Any) -> tuple[Key, ...]:
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise wrong("value", value, "several ids, or pairs of namespace and id")
+
         chosen: set[Key] = set()
         for item in value:
             chosen.update(self._pairs_of(item))
@@ -307,6 +321,7 @@ class VectorMapPanel(FormPanel):
             return [item]
         if isinstance(item, str) and item in self._by_id:
             return self._by_id[item]
+
         advice = None
         if isinstance(item, str):
             advice = nearest(item, self._by_id)
@@ -431,6 +446,7 @@ class VectorMapPanel(FormPanel):
         elif name != _PLAIN:
             self._values = self._values_named(name)
             colours = colours_of(name, self._values, self._redactor)
+
         with self.hold_sync():
             self.colours, self.scaled = colours.codes, colours.scaled
             self.legend, self.none = list(colours.legend), colours.none

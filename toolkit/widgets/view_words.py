@@ -12,6 +12,7 @@ def counts_in_words(rows: FailureRows, view: FailureView, found: Indices) -> str
     # without a search, all selected failures are found
     if not view.search:
         return counts
+
     found_ids = rows.ids(found.tolist())
     not_found = set(view.selected).difference(found_ids)
     if not_found:
@@ -23,15 +24,18 @@ def remarks_in_words(rows: FailureRows, view: FailureView, found: Indices) -> st
     """Return how the search was understood, and the mark of entries without a failure time."""
     remarks = []
     words = view.search.split()
+
     statuses = ", ".join(filter(rows.is_status, words))
     if statuses:
         remarks.append(
             f"{statuses} as status; in quotation marks a number is found as text."
         )
+
     if not len(found):
         remarks.extend(rows.unknown_words(view.search))
     if rows.without_time:
         remarks.append(
             "≥ marks entries without a failure time; their creation time is shown."
         )
+
     return " ".join(remarks)

@@ -86,6 +86,7 @@ class WatchPanel(PagePanel):
         """
         if self.running:
             return
+
         self._stopping = threading.Event()
         after, stopping = on_loop(), self._stopping
 
@@ -168,6 +169,7 @@ class WatchPanel(PagePanel):
             empty = "No failures: nothing is in the queue."
         elif self.running:
             empty = "Reading the queue …"
+
         self.state = {"running": self.running, "counts": counts, "empty": empty}
 
     def _process(self, content: dict[str, Any]) -> None:
@@ -253,7 +255,9 @@ def watch_failures(
         raise InputError(
             "watching failures", got=f"every={every!r}", expected="at least a second"
         )
+
     watch = Watch(service, path, send=sender_of(notify, confirm))
     panel = WatchPanel(watch, service, seconds)
     panel.start()
+
     return panel

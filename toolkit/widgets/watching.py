@@ -77,6 +77,7 @@ class Noticed(msgspec.Struct):
             }
             if recent:
                 kept[group] = recent
+
         self.groups = kept
 
 
@@ -125,6 +126,7 @@ class Watch:
             path = mkdtemp(prefix="toolkit-watch-")
             # at the end of the process, too
             finalize(self, rmtree, path, ignore_errors=True)
+
         self.path = str(path)
         open_store(path, None)  # raises if it is no path
         self._groups: dict[str, GroupCount] = {}
@@ -138,10 +140,12 @@ class Watch:
         changes = sync_failures(self._service, self.path, progress=False)
         added = changes.added
         now = hour_of(self._clock())
+
         if self._noticed is None:
             self._noticed = self._begin(now)
         elif len(added):
             self._add(added)
+
         for group in self._groups.values():
             group.forget(now)
         found = self._to_notice(self._noticed, now)
@@ -154,6 +158,7 @@ class Watch:
         problem = "; ".join(filter(None, problems))
         new = tuple(group for group, state in found.items() if state == "new")
         worse = tuple(group for group in found if group not in new)
+
         return Look(len(added), changes.rows, changes.receipt, new, worse, problem)
 
     def _begin(self, now: int) -> Noticed:
@@ -171,8 +176,10 @@ class Watch:
                 "that are new or worse are reported again"
             )
             return Noticed({})
+
         if noticed is None:
             return Noticed({})
+
         if noticed.format == 1:
             self._add_hours(noticed, now)
         return noticed
@@ -190,6 +197,7 @@ class Watch:
         snapshot = open_snapshot(self.path)
         frame = group_failures(snapshot).frame
         titles = dict(zip(frame["group"], frame["title"], strict=True))
+
         hours: dict[str, list[int]] = {}
         stored: dict[str, pd.Timestamp] = {}
         columns = [SIGNATURE, FIRST_SEEN_AT]
@@ -200,6 +208,7 @@ class Watch:
                 hours.setdefault(group, []).extend(hours_of(own["when_"]))
                 first_stored = own[FIRST_SEEN_AT].min()
                 stored[group] = min(stored.get(group, first_stored), first_stored)
+
         self._groups = {}
         for group, found in hours.items():
             title = self._shown(titles.get(group, ""))
@@ -213,6 +222,7 @@ class Watch:
         if not set(signatures) <= set(self._groups):
             self._count_all()
             return
+
         times = added["failed_at"].fillna(added["created_at"])
         for group, own in times.groupby(signatures):
             self._groups[str(group)].add(hours_of(own))
@@ -223,6 +233,7 @@ class Watch:
         last_sync = pd.Timestamp.max.tz_localize("UTC")
         if noticed.synced:
             last_sync = pd.Timestamp(noticed.synced)
+
         found: dict[str, str] = {}
         for group, counts in self._groups.items():
             state: str = counts.state(now).state
@@ -234,6 +245,7 @@ class Watch:
             if not noticed.has(group, state):
                 found[group] = state
             noticed.see(group, state, now)
+
         return found
 
     def _notice(self, noticed: Noticed, found: dict[str, str]) -> str:
@@ -248,6 +260,7 @@ class Watch:
             return f"no notice was sent, because {WATCHED} could not be written"
         if self._send is None:
             return ""
+
         return self._send(self._notice_text(found))
 
     def _notice_text(self, found: dict[str, str]) -> str:
@@ -275,6 +288,7 @@ class Watch:
                 "marked": is_marked,
             }
             ranked.append(((not is_marked, found.rank, -counts.count, group), row))
+
         ranked.sort(key=itemgetter(0))
         return [row for _, row in ranked[:_MOST_ROWS]]
 
@@ -297,6 +311,7 @@ class Watch:
             content = open_store(self.path, None).content(WATCHED)
         except FileNotFoundError:
             return None
+
         return _NOTICES.decode(content)
 
     def _write(self, noticed: Noticed) -> bool:
@@ -308,9 +323,11 @@ class Watch:
         content = msgspec.json.encode(noticed) + b"\n"
         if not store.exclusive or content == self._stored:
             return True
+
         try:
             store.replace(WATCHED, content)
         except (OSError, ToolkitError):
             return False
+
         self._stored = content
         return True

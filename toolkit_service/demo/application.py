@@ -58,20 +58,24 @@ def application(queue: Endpoint) -> Starlette:
             refusal = await _refusal(request, queue)
             if refusal:
                 return refusal
+
         # the start of a run comes from a user, without a signature
         return await endpoint(request)
 
     async def failure_function(request: Request) -> Response:
         if refusal := await _refusal(request, queue):
             return refusal
+
         await keep(request, "failure")
         if request.url.path.endswith(BROKEN_FAILURE_FUNCTION):
             return JSONResponse({"error": "the failure function failed too"}, 500)
+
         return JSONResponse({"ok": True})
 
     async def callback(request: Request) -> Response:
         if refusal := await _refusal(request, queue):
             return refusal
+
         await keep(request, "callback")
         return JSONResponse({"ok": True})
 
@@ -108,6 +112,7 @@ def application(queue: Endpoint) -> Starlette:
         Route("/orders", echo, methods=["POST"]),
         Route("/received", show, methods=["GET"]),
     ]
+
     return Starlette(routes=routes, lifespan=lifespan)
 
 
@@ -116,6 +121,7 @@ async def _refusal(request: Request, queue: Endpoint) -> Response | None:
     keys = queue.keys_of(region_in(request.headers.items()))
     if not keys:
         return None
+
     signature = signature_in(request.headers.items()) or ""
     try:
         verify_signature(
@@ -123,6 +129,7 @@ async def _refusal(request: Request, queue: Endpoint) -> Response | None:
         )
     except SignatureError as error:
         return PlainTextResponse(str(error), 401)
+
     return None
 
 
@@ -156,6 +163,7 @@ async def serve(queue: Endpoint, *, with_parent: bool) -> None:
             server.should_exit = True
 
         threading.Thread(target=end, daemon=True).start()
+
     await server.serve(sockets=[listening])
 
 
@@ -174,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with_parent=parser.parse_args(arguments).with_parent,
         )
     )
+
     return 0
 
 

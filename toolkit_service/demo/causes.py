@@ -42,6 +42,7 @@ class Cause:
         # bytes that no text encoding accepts, as images and archives have
         if self.encoding == "binary":
             return filled.encode("latin-1") + digest * 3
+
         return filled.encode(self.encoding)
 
 

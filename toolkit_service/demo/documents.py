@@ -75,6 +75,7 @@ def documents(*, seed: int = SEED) -> list[SampleDocument]:
                 document = _document(namespace, number, random)
             known_texts.add(document.data)
             made.append(document)
+
     return made
 
 
@@ -95,6 +96,7 @@ def _document(namespace: str, number: int, random: Random) -> SampleDocument:
             "team": _TEAMS[_SERVICES.index(service) % len(_TEAMS)],
         },
     }
+
     # each kind has fields of its own type: numbers, a boolean, a list of objects, or null
     if kind == "incident":
         metadata["severity"] = random.randrange(1, 5)
@@ -110,6 +112,7 @@ def _document(namespace: str, number: int, random: Random) -> SampleDocument:
             ]
     elif number % 4 == 0:
         metadata["author"] = None
+
     text = (
         _text(kind, topic, random).replace("{service}", service).replace("{city}", city)
     )
@@ -129,4 +132,5 @@ def _text(kind: str, topic: Topic, random: Random) -> str:
     if kind == "runbook":
         second = random.choice([other for other in topic.checks if other != check])
         return f"When you see this: {sign} First: {check} Then: {second} {cure}"
+
     return f"At {random.randrange(24):02}:{random.randrange(60):02}: {sign} {check} Helped: {cure}"

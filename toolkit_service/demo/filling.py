@@ -30,9 +30,11 @@ def fill(store: Store, registry: IndexRegistry) -> None:
     models = {spec.name: spec.model for spec in registry.specs()}
     if not models.get(INDEX):
         return
+
     rows = defaultdict[str, list[dict[str, Any]]](list)
     for document in documents():
         row = {"id": document.id, "data": document.data, "metadata": document.metadata}
         rows[document.namespace].append(row)
+
     for namespace, rows_of_namespace in rows.items():
         registry.get(INDEX).upsert_data(rows_of_namespace, namespace=namespace)

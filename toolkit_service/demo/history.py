@@ -78,6 +78,7 @@ def wire_runs(
         _successful_run(number, workflows, now_ms, random)
         for number in range(1, SUCCEEDED + 1)
     ]
+
     return runs
 
 
@@ -130,6 +131,7 @@ def wire_events(
         events += _events(item, now_ms)
     # the first attempts of a recent failure can be older than the log
     recent_events = [event for event in events if event["time"] >= logged_since]
+
     return sorted(recent_events, key=itemgetter("time"))
 
 
@@ -138,6 +140,7 @@ def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
     entry = _entry(item, now_ms)
     if "messageId" not in entry:
         return
+
     shared = {name: entry[name] for name in _SHARED if name in entry}
     response: dict[str, Any] = {
         "error": cause(item.cause).body(item.number)[:200].decode(errors="replace")
@@ -147,17 +150,20 @@ def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
     # the first attempt follows the creation at once, the others after the delays of the retries
     ended = now_ms - item.created
     yield shared | {"state": "CREATED", "time": ended}
+
     for retried, delay in enumerate((0, *RETRY_DELAYS[: item.retries])):
         ended += delay
         attempt = shared | response | {"time": ended, "retried": retried}
         began = max(ended - 40 - item.number % 900, shared["createdAt"])
         yield shared | {"state": "ACTIVE", "time": began, "retried": retried}
         yield attempt | {"state": "ERROR"}
+
         if retried < item.retries:
             yield attempt | {
                 "state": "RETRY",
                 "nextDeliveryTime": ended + RETRY_DELAYS[retried],
             }
+
     yield attempt | {"state": "FAILED", "dlqId": entry["dlqId"]}
 
 
@@ -186,6 +192,7 @@ def _steps(
     if failed_message:
         outcomes.append((failed_message, "STEP_FAILED"))
     names = ["init", *_STEPS]
+
     groups: list[dict[str, Any]] = []
     # a run that finished all steps has one outcome per name, and no failed message
     for number, (name, (message_id, state)) in enumerate(
@@ -201,6 +208,7 @@ def _steps(
             "messageId": message_id,
         }
         groups.append({"steps": [step], "type": "sequential"})
+
     return groups
 
 
@@ -232,6 +240,7 @@ def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
     if item.state is not None:
         entry["failureCallback"] = f"{APPLICATION}/failed"
         entry["failureFunctionState"] = item.state
+
     if item.flow is not None:
         entry["flowControlKey"] = item.flow
     if item.labels:
@@ -248,6 +257,7 @@ def _label_fields(item: Occurrence) -> dict[str, Any]:
         return {"label": item.labels[0]}
     if item.number % 3:
         return {"labels": list(item.labels)}
+
     return {"label": item.labels[0], "labels": list(item.labels)}
 
 
@@ -257,6 +267,7 @@ def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
         entry = {
             name: content for name, content in entry.items() if name not in _OPTIONAL
         }
+
     if "unknown_fields" in item.oddities:
         milliseconds = 40 + item.number % 900
         entry["sequence"] = 2**64 + item.number
@@ -264,6 +275,7 @@ def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
             {"at": entry["createdAt"] + delay, "ms": milliseconds} for delay in (0, 12)
         ]
         entry["placement"] = {"zone": "b", "cold": item.number % 2 == 0, "load": 0.25}
+
     if "empty_strings" in item.oddities:
         entry = {
             "flowControlKey": "",
@@ -271,6 +283,7 @@ def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
             "failureFunctionState": "",
             "label": "",
         } | entry
+
     return entry
 
 
@@ -292,6 +305,7 @@ def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
         headers["Authorization"] = [f"Bearer sample-{made_up}"]
         headers["X-Api-Key"] = [f"sample_{made_up}"]
         headers["Cookie"] = [f"session=sample{made_up}", "theme=dark"]
+
     return headers
 
 
@@ -299,6 +313,7 @@ def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
     response = cause(item.cause)
     if response.status is None:
         return {}
+
     headers = {name: [text] for name, text in response.headers.items()}
     headers["Content-Type"] = [response.content_type]
     headers["Server"] = ["edge" if response.status in {502, 503} else "app"]
@@ -306,12 +321,14 @@ def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
     if "no_date" not in item.oddities:
         timestamp = datetime.fromtimestamp((now_ms - item.at) // 1000, UTC)
         headers["Date"] = [format_datetime(timestamp, usegmt=True)]
+
     # now and then a header with two values
     if item.number % 40 == 0:
         headers["Set-Cookie"] = [
             f"sid=sample-{_code('cookie', item.number)}; HttpOnly",
             "lang=en",
         ]
+
     return headers
 
 
@@ -321,6 +338,7 @@ def _request_body(item: Occurrence) -> bytes:
             b"\x1f\x8b\x08\x00"
             + hashlib.sha256(f"request {item.number}".encode()).digest()
         )
+
     order = {
         "order": item.number,
         "customer": f"c-{item.number % 977}",
@@ -349,6 +367,7 @@ def _code(kind: str, number: int) -> str:
     for _ in range(11):
         remainder, position = divmod(remainder, len(_PAIRS))
         pairs.append(_PAIRS[position])
+
     return "".join(pairs)[:21]
 
 

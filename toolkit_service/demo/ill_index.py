@@ -40,6 +40,7 @@ def start_ill_index(*, seed: int = 0) -> tuple[tk.Service, pd.DataFrame]:
     before = tk.load_vectors(service, namespace=NAMESPACE, progress=False)
     faulty_rows, _ = plant(before, seed=seed)
     tk.upsert_vectors(service, faulty_rows, namespace=NAMESPACE, progress=False)
+
     return service, before
 
 
@@ -63,6 +64,7 @@ def plant(
     ]
     # each fault takes the next documents of a random order, so that no document has two
     shuffled = rng.permutation(len(rows)).tolist()
+
     changed: list[dict[str, Any]] = []
     planted: dict[str, list[str]] = {}
     for fault, count in ILLS.items():
@@ -72,6 +74,7 @@ def plant(
         for row in chosen:
             _damage(row, fault, shared_vector, rng)
         changed += chosen
+
     return changed, planted
 
 

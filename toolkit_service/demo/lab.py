@@ -42,6 +42,7 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
             expected="a folder",
             next_step="Run this in the folder of the project.",
         )
+
     if find_spec("jupyterlab") is None:
         raise LocalServiceError(
             "opening the notebooks",
@@ -49,6 +50,7 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
             expected="the package jupyterlab in this environment",
             next_step="Install it: pip install jupyterlab.",
         )
+
     arguments = ["--with-parent", "--port", str(port)]
     if not browser:
         arguments.append("--no-browser")
@@ -83,6 +85,7 @@ def _run_jupyter(port: int, *, browser: bool) -> None:
     if os.geteuid() == 0:
         # usual in containers; JupyterLab listens on this machine only, and asks for a token
         arguments.append("--allow-root")
+
     # JupyterLab prints the address at any level
     arguments.append("--ServerApp.log_level=ERROR")
     first_notebook = min(Path().glob("*.ipynb"), default=None)
@@ -90,6 +93,7 @@ def _run_jupyter(port: int, *, browser: bool) -> None:
         arguments.append(str(first_notebook))
         line = f"JupyterLab opens {first_notebook}. Ctrl-C ends it and the embedded service."
         print(line, flush=True)  # noqa: T201 - output of a command
+
     LabApp.launch_instance(arguments)
 
 
@@ -114,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.with_parent:
         _run_jupyter(options.port, browser=not options.no_browser)
         return 0
+
     # an exception, so that the blocks above end Jupyter and the service
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

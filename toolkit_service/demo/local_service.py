@@ -69,6 +69,7 @@ class LocalService:
         for name, setting in options:
             if setting:
                 self._arguments += [name, str(setting)]
+
         if sample:
             self._arguments.append("--sample")
         if drop_unknown_steps:
@@ -102,6 +103,7 @@ class LocalService:
                 expected="a running service",
                 next_step="Call start() first.",
             )
+
         return self._process.pid
 
     def start(self) -> Self:
@@ -115,6 +117,7 @@ class LocalService:
                 got="a running service",
                 expected="a stopped service",
             )
+
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = self.data_dir / "serve.log"
         current_variable, next_variable = KEY_VARIABLES
@@ -138,16 +141,19 @@ class LocalService:
             variables=python_variables() | secret_variables,
             log=log,
         )
+
         try:
             started = first_line(self._process, what="the embedded service", log=log)
         except BaseException:
             # also KeyboardInterrupt: no process may be left
             self.kill()
             raise
+
         self.url = started["queue_url"]
         self.vector_urls = started["vector_urls"]
         # clients keep the address: the next start uses the same port
         self._port = int(self.url.rpartition(":")[2])
+
         return self
 
     def stop(self) -> int:

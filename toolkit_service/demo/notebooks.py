@@ -54,6 +54,7 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
         on_cell_executed=tell,
         record_timing=False,
     )
+
     problem = None
     try:
         client.execute()
@@ -64,6 +65,7 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
     finally:
         remove_widgets(notebook)
         nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
+
     return problem
 
 
@@ -92,6 +94,7 @@ def _is_progress_bar(output: Any, models: dict[str, Any]) -> bool:
         models.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name")
         for child in children
     ]
+
     return "FloatProgressModel" in names
 
 
@@ -109,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problem = execute(options.source, options.target, options.folder)
     if problem is None:
         return 0
+
     print(problem, file=sys.stderr)  # noqa: T201 - the parent shows it
     return 1
 

@@ -123,11 +123,13 @@ class WorkflowEndpoint:
             if normalise_header(name) not in _OF_THE_CONNECTION
         }
         headers = self._headers(request, run_id, first=True) | forwarded
+
         try:
             payload = (await request.body()).decode()
         except UnicodeDecodeError:
             # a batch is JSON, which cannot contain bytes
             return JSONResponse({"error": "the payload of a run must be UTF-8"}, 400)
+
         await self._publish(str(request.url), headers, payload)
         return JSONResponse({"workflowRunId": run_id})
 
@@ -138,6 +140,7 @@ class WorkflowEndpoint:
         if finished == len(self.workflow.steps):
             await self._end(run_id)
             return JSONResponse({"workflowRunId": run_id, "steps": finished})
+
         name, step = list(self.workflow.steps.items())[finished]
         record: dict[str, Any] = {
             "stepId": finished + 1,
@@ -145,6 +148,7 @@ class WorkflowEndpoint:
             "concurrent": 1,
         }
         headers = self._headers(request, run_id, first=False)
+
         # a sleep is posted at once; the service delays the delivery that follows
         if isinstance(step, Sleep):
             record |= {"stepType": "SleepFor", "sleepFor": step.seconds}
@@ -158,6 +162,7 @@ class WorkflowEndpoint:
                 record |= {"stepType": "Run", "out": await step(context)}
             except StepFailed as failed:
                 return failed.response
+
         await self._publish(str(request.url), headers, json.dumps(record))
         return JSONResponse({"workflowRunId": run_id, "step": name})
 
@@ -180,6 +185,7 @@ class WorkflowEndpoint:
                 f"Failure-Callback-Forward-{self._prefix}Workflow-Is-Failure": "true",
                 "Failure-Callback-Retries": "1",
             }
+
         return {f"{self._prefix}{name}": value for name, value in settings.items()}
 
     async def _publish(

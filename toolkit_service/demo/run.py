@@ -77,6 +77,7 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
     """
     if runs < 1:
         raise InputError("running the demo", got=f"{runs} runs", expected="at least 1")
+
     out = _emptied(out)
     begin = time.monotonic()
 
@@ -97,6 +98,7 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
         ):
             queue = python_variables() | _variables(service.need("queue"))
             log = out / "logs" / "application.log"
+
             application = "toolkit_service.demo.application"
             with running(
                 application, "--with-parent", variables=queue, log=log
@@ -113,7 +115,9 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
                 problems: tuple[str, ...] = ()
                 if notebooks is not None:
                     problems = _execute(notebooks, out, environment_for(service), show)
+
         show("done; the service and the application have ended")
+
     return Demo(out=out, started=started, failed=failed, problems=problems)
 
 
@@ -141,6 +145,7 @@ def _run_workflows(
     show(
         f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail"
     )
+
     for number in range(_MESSAGES):
         tk.publish(
             service,
@@ -148,12 +153,14 @@ def _run_workflows(
             {"order": number},
             callback=f"{address}/callback",
         )
+
     failed = _wait_for(expected, service, since)
     show(f"all {len(failed)} failed runs are in the DLQ")
     kinds = _callbacks(address)
     show(
         f"the application verified {kinds['callback']} callbacks and {kinds['failure']} failure callbacks"
     )
+
     return started, failed
 
 
@@ -204,6 +211,7 @@ def _wait_for(
                     expected=f"{len(expected)} failed runs; missing are runs of {', '.join(sorted(missing))}",
                     next_step="The machine may be busy; try fewer --runs.",
                 )
+
             time.sleep(_POLL)
 
 
@@ -215,6 +223,7 @@ def _callbacks(address: str) -> Counter[str]:
     while kinds["callback"] < _MESSAGES and time.monotonic() <= until:
         time.sleep(_POLL)
         kinds = _received(address)
+
     return kinds
 
 
@@ -227,6 +236,7 @@ def _received(address: str) -> Counter[str]:
             got=type(error).__name__,
             expected="a response",
         ) from error
+
     return Counter(str(item["kind"]) for item in response.json())
 
 
@@ -245,6 +255,7 @@ def _store(service: Service, out: Path, show: Show, *, own: set[str]) -> None:
     show(
         f"kept {len(failures):,} failures and {vectors.rows:,} vectors under {out / 'snapshots'}"
     )
+
     is_own = failures["workflow_run_id"].isin(own)
     if is_own.any():
         tk.delete_failures(
@@ -253,6 +264,7 @@ def _store(service: Service, out: Path, show: Show, *, own: set[str]) -> None:
         show(
             f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored"
         )
+
     report = tk.report_failures(
         failures[~is_own], retention=RETENTION, redactor=service.redactor
     )
@@ -276,6 +288,7 @@ def _execute(
         for problem in executors.map(executing.execute, sources):
             problems.append(problem)
             bar.update()
+
     return tuple(problem for problem in problems if problem)
 
 
@@ -307,6 +320,7 @@ class _Executing:
         begin, cells = time.monotonic(), 0
         if self._ended.is_set():
             return f"{source.name}: interrupted"
+
         execute = "toolkit_service.demo.notebooks"
         with running(
             execute, *arguments, variables=self._environment, log=log
@@ -318,14 +332,17 @@ class _Executing:
             for line in process.stdout or ():
                 cells = json.loads(line)["cells"]
             status = process.wait()
+
         if status == 0:
             self._show(
                 f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s"
             )
             return ""
+
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         reason = output[-1] if output else f"exit status {status}"
         self._show(f"failed: {source.name}: {reason}")
+
         return f"{source.name}: {reason}"
 
 
@@ -337,6 +354,7 @@ def _emptied(out: Path) -> Path:
         raise InputError(
             "preparing the folder of the demo", got=got, expected="a folder"
         )
+
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise InputError(
             "preparing the folder of the demo",
@@ -344,9 +362,11 @@ def _emptied(out: Path) -> Path:
             expected="a new or empty folder, or the folder of an earlier demo",
             next_step="Name another one with --out.",
         )
+
     for name in ("snapshots", "notebooks", "logs"):
         shutil.rmtree(out / name, ignore_errors=True)
         (out / name).mkdir(parents=True, exist_ok=True)
+
     (out / MARKER).touch()
     return out
 
@@ -366,6 +386,7 @@ def _variables(endpoint: Endpoint) -> dict[str, str]:
         name: key.reveal()
         for name, key in zip(names, endpoint.signing_keys, strict=False)
     }
+
     return {
         f"{stem}_URL": endpoint.url,
         f"{stem}_TOKEN": endpoint.token.reveal(),
@@ -388,6 +409,7 @@ def _ended_by_signals() -> Iterator[None]:
         number for number in numbers if signal.getsignal(number) != signal.SIG_IGN
     ]
     previous_handlers = {number: signal.signal(number, end) for number in handled}
+
     try:
         yield
     finally:

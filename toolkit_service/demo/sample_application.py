@@ -67,6 +67,7 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
             if workflow in REPAIRED or workflow == _FAILURE_FUNCTION:
                 self.respond(200, "application/json", b"{}")
                 return
+
             number = _order_number(body)
             failure = cause(causes.get(number, "html_error"))
             status = failure.status or 500
@@ -102,6 +103,7 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
         target=server.serve_forever, name="sample application", daemon=True
     )
     serving.start()
+
     try:
         yield {str(flows.hostname): server.server_port}
     finally:

@@ -208,6 +208,7 @@ def occurrences(*, seed: int = SEED) -> list[Occurrence]:
         for position in range(story.count):
             at = _TIMES[story.name](position, story.count, random)
             made.append(_occurrence(story, at, len(made) + 1, random))
+
     return sorted(made, key=lambda item: (item.at, item.number))
 
 
@@ -290,6 +291,7 @@ def _occurrence(story: _Story, at: int, number: int, random: Random) -> Occurren
 def _state(at: int, random: Random) -> str | None:
     if _chance(random, 0.25):
         return None  # no failure function was set
+
     # failure functions of the last hour are likely to be still running
     weights = (50, 40, 8, 2) if at < HOUR else (2, 73, 18, 7)
     return random.choices(STATES, weights)[0]

@@ -43,6 +43,7 @@ async def _fails_twice(context: StepContext) -> dict[str, Any]:
             "message": f"try {context.retried + 1} of order {_number(context)}",
         }
         raise StepFailed(Response(json.dumps(body), 503, {"Content-Type": JSON_TYPE}))
+
     return {"tries": context.retried + 1}
 
 

@@ -120,6 +120,7 @@ class Database:
         path.touch(mode=0o600)
         self.path = path
         self._jobs: queue.SimpleQueue[tuple[_Work, _Done] | None] = queue.SimpleQueue()
+
         with contextlib.ExitStack() as opened:
             try:
                 self._writing = opened.enter_context(contextlib.closing(_open(path)))
@@ -127,7 +128,9 @@ class Database:
                 self._prepare()
             except sqlite3.Error as error:
                 raise damaged_file(path, error) from None
+
             opened.pop_all()  # keep both connections open until `close`
+
         self._reader = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="queue-reader"
         )
@@ -146,6 +149,7 @@ class Database:
                 expected=f"tables of version {VERSION}",
                 next_step="Start with an empty data folder.",
             )
+
         migrations = " ".join(
             _MIGRATIONS[earlier] for earlier in range(version, VERSION)
         )
@@ -163,11 +167,13 @@ class Database:
             return VERSION
         if "kept" not in tables:
             raise damaged_file(self.path, "a database of another program")
+
         stored = self._writing.execute(
             "SELECT value FROM kept WHERE name = 'version'"
         ).fetchone()
         if stored is None:
             raise damaged_file(self.path, "tables without a version")
+
         version: int = stored[0]
         return version
 
@@ -206,6 +212,7 @@ class Database:
                 if len(batch) == _BATCH or self._jobs.empty():
                     break
                 job = self._jobs.get()
+
             ended = job is None
             if batch:
                 self._commit(batch)
@@ -222,6 +229,7 @@ class Database:
             if self._writing.in_transaction:
                 self._writing.execute("ROLLBACK")
             outcomes = [(done, None, error) for _, done in batch]
+
         _report(outcomes)
 
     def _try(self, work: _Work) -> tuple[Any, Exception | None]:
@@ -278,6 +286,7 @@ def _open(path: Path) -> sqlite3.Connection:
     except sqlite3.Error:
         connection.close()
         raise
+
     connection.row_factory = sqlite3.Row
     for function in (message_json, url_hosts, url_path):
         connection.create_function(function.__name__, 1, function, deterministic=True)

@@ -43,6 +43,7 @@ def check_url(url: str, source: str) -> str:
             problem,
             "http(s)://host[:port]/path",
         )
+
     return url
 
 
@@ -50,18 +51,22 @@ def _url_problem(url: str) -> str | None:
     """Return the reason why a URL cannot be called, or None if it can."""
     if len(url) > _MAX_URL:
         return f"{len(url)} characters"
+
     bad_character = _BAD.search(url)
     if bad_character:
         return f"the character {bad_character[0]!r} at position {bad_character.start()}"
+
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         return "an impossible host or port"
+
     if parts.scheme not in ("http", "https"):
         return f"the scheme {parts.scheme[:20]!r}"
     if "@" in parts.netloc:
         return "user info before the host"
+
     return _host_problem(parts.hostname, port)
 
 
@@ -70,10 +75,12 @@ def _host_problem(host: str | None, port: int | None) -> str | None:
         return "no host"
     if port is not None and not 1 <= port <= _HIGHEST_PORT:
         return f"port {port}"
+
     # the usual spelling of an address is fine: it is checked when the message is delivered
     is_address = _literal(host) is not None
     if not is_address and _NUMBER_LIKE.fullmatch(host):
         return "a number written in an unusual way for a host"
+
     return None
 
 
@@ -97,10 +104,12 @@ class Destinations:
         host = (urlsplit(url).hostname or "").lower()
         if host in self._ports:
             return "127.0.0.1"
+
         # the first address that may be called: others can be unreachable, or on another machine
         for address in await _resolve(host):
             if self._may_call(host, address):
                 return str(address)
+
         raise invalid(
             f"destination host {host[:100]!r} may not be called",
             "no loopback address",
@@ -118,6 +127,7 @@ class Destinations:
         port = self._ports.get(target.host.lower())
         if port is None:
             return target
+
         return msgspec.structs.replace(target, secure=False, port=port)
 
 
@@ -125,12 +135,14 @@ async def _resolve(host: str) -> list[IpAddress]:
     literal = _literal(host)
     if literal is not None:
         return [literal]
+
     try:
         entries = await asyncio.get_running_loop().getaddrinfo(
             host, None, type=socket.SOCK_STREAM
         )
     except (OSError, UnicodeError):
         return []
+
     # IPv4 first: applications started by hand usually listen there alone
     entries.sort(key=lambda entry: entry[0] != socket.AF_INET)
     # fe80::1%eth0 is an address with a scope, which the ipaddress module does not need

@@ -190,6 +190,7 @@ class DeadLetters:
                     errors=(404,),
                 )
             )
+
         for named in kind.actions:
             operations += self._action_operations(kind, named)
         return operations
@@ -201,6 +202,7 @@ class DeadLetters:
         delete_many = self._each(_delete, lambda deleted: {"deleted": len(deleted)})
         several = partial(Operation, query=kind.query, body=DlqIds, body_required=False)
         one = partial(Operation, errors=(404,))
+
         return [
             Operation(
                 "GET",
@@ -238,6 +240,7 @@ class DeadLetters:
         if self._workflow:
             changes = {name: PUBLISH_HEADERS[name] for name in _CHANGES}
             run_id = {"Service-Workflow-RunId": "The id of the new run."}
+
         route = f"{kind.path}/{named.part}"
         many = Operation(
             "POST",
@@ -262,6 +265,7 @@ class DeadLetters:
             errors=(404, 409),
             headers=changes | run_id,
         )
+
         return [many, one]
 
     async def _page(self, _: Request, query: DlqQuery) -> Response:
@@ -289,6 +293,7 @@ class DeadLetters:
                 return action(tx, self._find_one(tx, dlq_id), self._queue, requested)
 
             outcome = await self._queue.write(work)
+
             return Response() if outcome is None else JSONResponse(outcome)
 
         return endpoint
@@ -327,6 +332,7 @@ class DeadLetters:
         of_this_queue = (f"{no_index}workflow = {{}}", int(is_workflow))
         not_expired = (f"{no_index}entered_at >= {{}}", store.expired_before)
         listing = "workflow dlq" if is_workflow else "message dlq"
+
         return page(
             tx, store.cursors, "dlq", query, of_this_queue, not_expired, listing=listing
         )
@@ -337,6 +343,7 @@ class DeadLetters:
             raise not_found(
                 "DLQ entry", dlq_id, "an entry that was neither removed nor expired"
             )
+
         return rows[0]
 
 
@@ -345,6 +352,7 @@ def _shown(row: sqlite3.Row) -> str:
     entry: str = row["entry"]  # an object that contains at least the id
     if row["state"] is None:
         return entry
+
     without_brace = entry[:-1]
     return f'{without_brace}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
@@ -368,6 +376,7 @@ def _start_again(
 ) -> dict[str, Any]:
     _delete(tx, row, queue, requested)
     failed = _message(row, queue)
+
     return start_again(
         tx, failed, from_failed_step=from_failed_step, requested=requested
     )
@@ -380,11 +389,13 @@ def _call_failure_function(
     if failed.failure_callback is None:
         problem = f"DLQ entry {row['id']!r} has no failure callback"
         raise ApiError(400, f"{problem}; expected an entry that was published with it")
+
     if row["state"] == "CALLBACK_INPROGRESS":
         raise ApiError(
             400,
             f"the failure function of {row['id']!r} is running; expected it to have ended",
         )
+
     attempt = Attempt(
         # from the entry, which has redacted values: the original values are not stored
         message=replace(failed, redact=()),
@@ -397,6 +408,7 @@ def _call_failure_function(
         retried=failed.max_retries,
     )
     report_failure(tx, attempt, row["id"])
+
     return {
         "workflowRunId": failed.run_id,
         "failureFunctionState": "CALLBACK_INPROGRESS",
@@ -410,6 +422,7 @@ def _cancel_callback(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -
         raise invalid(
             f"nothing is in progress for {row['id']!r}", got, "CALLBACK_INPROGRESS"
         )
+
     cancel(tx, message_id)
 
 
@@ -419,6 +432,7 @@ def _retry(
     message = fresh_copy(tx, _message(row, queue))
     enqueue(tx, message)
     _delete(tx, row, queue, requested)
+
     return {"messageId": message.id}
 
 
@@ -426,6 +440,7 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     """Return the message of an entry. For an imported entry, make a message that can start the run again."""
     if row["message"]:
         return decode_message(row["message"])
+
     entry = json.loads(row["entry"])
     failure_callback = None
     if entry.get("failureCallback"):
@@ -450,6 +465,7 @@ def _imported_settings(entry: Mapping[str, Any]) -> Settings:
         str(entry.get("url") or workflow_url), f"the URL of {entry['dlqId']!r}"
     )
     run_id = str(entry.get("workflowRunId") or "")
+
     return Settings(
         url=url,
         method=entry.get("method"),
@@ -466,8 +482,10 @@ def _body(entry: Mapping[str, Any], name: str) -> bytes:
     except (binascii.Error, ValueError):
         # imported entries can have any content there
         decoded = b""
+
     if decoded:
         return decoded
+
     text = entry.get(name) or ""
     return str(text).encode(errors="replace")
 
@@ -476,6 +494,7 @@ def _pairs(headers: Any) -> tuple[tuple[str, str], ...]:
     """Return the header map of an entry as pairs of name and value."""
     if not isinstance(headers, dict):
         return ()
+
     pairs: list[tuple[str, str]] = []
     for name, values in headers.items():
         pairs += [(name, str(header_value)) for header_value in values]

@@ -35,8 +35,10 @@ class KeySettings(msgspec.Struct, frozen=True):
         if self.rate is not None:
             pinned["rate"] = self.rate
             pinned["period_ms"] = self.period_ms or 1000
+
         if not pinned:
             return limits
+
         # limits that are not pinned stay as the message has them
         message_limits = limits or NO_LIMITS
         return replace(message_limits, **pinned)
@@ -132,6 +134,7 @@ class FlowControl:
                 blocked.append(key)
             if use.is_idle:
                 self._forget(key)
+
         return blocked
 
     def _forget(self, key: str) -> None:
@@ -147,9 +150,11 @@ class FlowControl:
         key = _key_of(message)
         if key is None:
             return True
+
         use = self._keys[key]
         if use.settings.paused:
             return False
+
         limits = self._limits_of(message)
         if limits:
             use.limits = limits
@@ -161,6 +166,7 @@ class FlowControl:
         if until is not None:
             use.counting.append(until)
         use.running += 1
+
         return True
 
     def release(self, message: Message) -> None:
@@ -182,6 +188,7 @@ class FlowControl:
         limits = self._limits_of(message)
         if limits is None or not limits.rate:
             return None
+
         period_ms = round(limits.period_ms / self._factor)
         return now_ms + max(1, period_ms)
 
@@ -189,6 +196,7 @@ class FlowControl:
         key = _key_of(message)
         if key is None:
             return None
+
         return self.use_of(key).settings.applied_to(message.settings.flow)
 
 
@@ -212,4 +220,5 @@ def stored_settings(tx: QueueWrite) -> dict[str, KeySettings]:
         "SELECT flow_key, paused, parallelism, rate, period_ms FROM flow_keys"
     ):
         settings[key] = KeySettings(bool(paused), *limits)
+
     return settings

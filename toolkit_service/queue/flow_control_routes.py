@@ -111,8 +111,10 @@ async def _one(queue: Queue, request: Request, _: None) -> Response:
     ):
         # this route also matches the paths of the operations below, which have no GET
         raise HTTPException(405)
+
     read_query(request, Query)
     key = request.path_params["flow_key"]
+
     keys = await queue.store.read(_shown, queue, key)
     if not keys:
         raise not_found(
@@ -120,6 +122,7 @@ async def _one(queue: Queue, request: Request, _: None) -> Response:
             key,
             "one that has messages, counted deliveries or settings",
         )
+
     return JSONResponse(keys[0])
 
 
@@ -162,9 +165,11 @@ async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
         pinned["period_ms"] = (query.period or 1) * 1000
     elif query.period is not None and pinned:
         raise invalid("period has no rate", "period alone", "a rate as well")
+
     if not pinned:
         got = "neither parallelism nor rate"
         raise invalid("nothing is pinned", got, "one of them; period belongs to a rate")
+
     return await _configured(queue, request, **pinned)
 
 
@@ -188,6 +193,7 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
             "neither parallelism=true nor rate=true",
             "one of them",
         )
+
     return await _configured(queue, request, **dict.fromkeys(unpinned))
 
 
@@ -201,6 +207,7 @@ async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     await queue.start_due()
     queue.flow.reset_rate(key)
     await queue.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
+
     return Response()
 
 
@@ -221,6 +228,7 @@ async def _configured(
     settings = await queue.store.write(_store, key, changed)
     queue.flow.configure(key, settings)
     queue.wake()
+
     return Response()
 
 
@@ -232,6 +240,7 @@ def _checked_key(request: Request) -> str:
             f"{len(key)} characters",
             f"1 to {_LONGEST_KEY}",
         )
+
     return key
 
 
@@ -243,6 +252,7 @@ def _store(
     if settings != NO_SETTINGS:
         tx.insert("flow_keys", flow_key=key, **msgspec.structs.asdict(settings))
         tx.check_count("flow_keys", MAX_KEYS, "keys have settings")
+
     return settings
 
 
@@ -289,6 +299,7 @@ def _shown_key(
     if waiting is not None:
         due_messages = waiting["due"]
         message_limits = message_limits or decode_message(waiting["spec"]).settings.flow
+
     limits = settings.applied_to(message_limits) or NO_LIMITS
 
     counted_until = [time for time in use.counting if time > tx.now_ms]

@@ -50,6 +50,7 @@ class HttpConnection(asyncio.Protocol):
         _, connection = await loop.create_connection(
             cls, address, target.port, ssl=tls, server_hostname=server_hostname
         )
+
         return connection
 
     @property
@@ -89,6 +90,7 @@ class HttpConnection(asyncio.Protocol):
             (name.decode("latin-1"), text.decode("latin-1"))
             for name, text in self._headers
         )
+
         return DestinationResponse(self._status, received, bytes(self._body[:most]))
 
     def close(self) -> None:
@@ -126,6 +128,7 @@ class HttpConnection(asyncio.Protocol):
         except h11.ProtocolError as error:
             response.set_exception(error)
             return
+
         if complete:
             response.set_result(None)
 
@@ -143,6 +146,7 @@ class HttpConnection(asyncio.Protocol):
             elif isinstance(event, h11.EndOfMessage):
                 self._end_exchange()
                 return True
+
             # other events are informational responses (1xx), which are skipped
         return True
 
@@ -194,6 +198,7 @@ class ConnectionPool:
                 )
             except OSError as error:
                 raise Unreachable from error
+
         try:
             return await connection.exchange(method, target, headers, body, most=most)
         finally:
@@ -218,6 +223,7 @@ class ConnectionPool:
                 closing.cancel()
                 del self._idle[connection]
                 return connection
+
         return None
 
     def _keep(
@@ -229,6 +235,7 @@ class ConnectionPool:
         if len(self._idle) >= self._most:
             connection.close()
             return
+
         closing = asyncio.get_running_loop().call_later(
             _LONGEST_IDLE, self._drop, connection
         )
@@ -247,9 +254,11 @@ class ConnectionPool:
     def _context(self, target: Target) -> ssl.SSLContext | None:
         if not target.secure:
             return None
+
         if self._tls is None:
             self._tls = ssl.create_default_context()
             self._tls.set_alpn_protocols(["http/1.1"])
+
         return self._tls
 
 

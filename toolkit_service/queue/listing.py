@@ -107,12 +107,14 @@ async def with_ids(request: Request, query: Q, body_type: type[msgspec.Struct]) 
     body = await read_body(request)
     if not body.strip():
         return query
+
     extended = {}
     for name, listed in msgspec.structs.asdict(
         read_as(parse_json(body), body_type)
     ).items():
         ids = [listed] if isinstance(listed, str) else listed
         extended[name] = (*getattr(query, name), *ids)
+
     return msgspec.structs.replace(query, **extended)
 
 
@@ -128,6 +130,7 @@ def conditions(query: Query) -> list[Condition]:
             continue
         bound = merged.setdefault(parameter.sql, [])
         bound += wanted if isinstance(wanted, tuple) else (wanted,)
+
     return list(merged.items())
 
 
@@ -143,6 +146,7 @@ def where(*wanted: Condition) -> tuple[str, list[int | str]]:
         if values:
             parts.append(condition.format(marks(values)))
             bound += values
+
     return " AND ".join(parts), bound
 
 
@@ -153,6 +157,7 @@ def _as_tuple(
         return ()
     if isinstance(wanted_values, int | str):
         return (wanted_values,)
+
     return tuple(wanted_values)
 
 
@@ -186,11 +191,13 @@ class CursorSigner:
         """
         if not cursor:
             return None
+
         padding = "=" * (-len(cursor) % 4)
         try:
             data = base64.b64decode(cursor + padding, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             data = b""
+
         tag, raw = data[:_TAG], data[_TAG:]
         # accept only the spelling that `make` returns: base64 has others for the same bytes
         same_spelling = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
@@ -203,6 +210,7 @@ class CursorSigner:
             raise ApiError(
                 400, f"{problem}; expected a cursor from this listing, unchanged"
             )
+
         first, second = json.loads(raw)
         return first, second
 
@@ -235,6 +243,7 @@ def page(
     )
     if len(rows) <= query.count:
         return rows, ""
+
     last = rows[query.count - 1]
     return rows[: query.count], cursors.make(listing, (last[order], last["seq"]))
 

@@ -344,6 +344,7 @@ def dlq_entry(
         entry["workflowUrl"] = workflow.url
         entry["workflowRunId"] = workflow.run_id
         entry["workflowCreatedAt"] = run_created_at
+
     return {
         "dlqId": dlq_id,
         **entry,
@@ -372,6 +373,7 @@ def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
         message.redact, sent or Sent(settings.headers, message.body)
     )
     described = given_settings(settings, message.callback, message.failure_callback)
+
     return {
         "messageId": message.id,
         "url": settings.url,
@@ -407,6 +409,7 @@ def given_settings(
         described["parallelism"] = settings.flow.parallelism
         described["rate"] = settings.flow.rate
         described["period"] = settings.flow.period_ms // 1000
+
     return described
 
 
@@ -463,6 +466,7 @@ def redacted(redact: Sequence[str], sent: Sent) -> tuple[list[tuple[str, str]], 
     """
     fields = {field.lower() for field in redact}
     all_headers = "headers" in fields or "header" in fields
+
     headers = []
     for name, header_value in sent.headers:
         if all_headers or f"header[{name.lower()}]" in fields:

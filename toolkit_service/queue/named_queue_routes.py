@@ -61,6 +61,7 @@ def _change_queue(tx: QueueWrite, body: ChangedQueue) -> NamedQueue:
         raise invalid(
             "parallelism is over the limit", str(parallelism), expected, status=412
         )
+
     ensure_queue(tx, name)
     _update_queue(tx, name, parallelism=parallelism, paused=body.paused)
     return _queue(tx, name)
@@ -74,6 +75,7 @@ def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
     row: Any = tx.first("SELECT * FROM queues WHERE name = ?", queue_name)
     if row is None:
         raise not_found("queue", queue_name, "a queue that was made or enqueued to")
+
     return {
         "name": queue_name,
         "createdAt": row["created_at"],
@@ -94,6 +96,7 @@ def _delete_queue(tx: QueueWrite, queue_name: str) -> None:
         "SELECT id FROM messages WHERE queue = ? ORDER BY seq", queue_name
     ):
         cancel(tx, row["id"])
+
     tx.execute("DELETE FROM queues WHERE name = ?", queue_name)
 
 

@@ -63,10 +63,12 @@ def record_start(
     """
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
         return False
+
     if counts_until is not None:
         tx.execute(
             "INSERT INTO rates VALUES (?, ?)", message.settings.flow_key, counts_until
         )
+
     record(tx, message, "ACTIVE", retried=retried)
     return True
 
@@ -77,10 +79,12 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     row = tx.first("SELECT joins_at FROM messages WHERE id = ?", message.id)
     if row is None:
         return  # cancelled during the delivery
+
     joins_at = row["joins_at"]
     if joins_at is not None:
         # in a named queue, callbacks come right before the place of the message: the next message waits
         joins_at -= 1
+
     _report_response(tx, attempt, joins_at)
 
     details = _details(attempt)
@@ -88,10 +92,12 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
         _end_delivery(tx, message, "DELIVERED", details)
         _set_callback_state(tx, message, "CALLBACK_SUCCESS")
         return
+
     record(tx, message, "ERROR", **details)
     if _is_retried(attempt):
         _retry(tx, attempt, details)
         return
+
     _end_delivery(tx, message, "FAILED", details)
     _set_callback_state(tx, message, "CALLBACK_FAIL")
     if _enters_dlq(message):
@@ -126,6 +132,7 @@ def _details(attempt: Attempt) -> dict[str, Any]:
         details["error"] = excerpt
         details["responseBody"] = excerpt
         details["responseHeader"] = header_lists(response.headers)
+
     return details
 
 
@@ -151,6 +158,7 @@ def _enters_dlq(message: Message) -> bool:
     if message.kind == "failure_callback" and message.about and message.run_id:
         # the entry of the run shows the state of the failure function
         return False
+
     # the callback of a call delivered the response to the run, which interprets it
     is_reported_call = message.kind == "call" and message.callback is not None
     return not is_reported_call
@@ -185,6 +193,7 @@ def store_entry(
         del stored["failureFunctionState"]
     else:
         state = None
+
     seq = tx.insert(
         "dlq",
         id=entry["dlqId"],
@@ -205,6 +214,7 @@ def _labels(entry: Mapping[str, Any]) -> list[str]:
     candidates = list(listed) if isinstance(listed, list) else []
     candidates.append(entry.get("label"))
     columns = map(column_value, candidates)
+
     return sorted({label for label in columns if label and isinstance(label, str)})
 
 
@@ -219,6 +229,7 @@ def column_value(field: Any) -> int | str | None:
         return field
     if isinstance(field, str) and field.isprintable():
         return field
+
     return None
 
 
@@ -231,14 +242,17 @@ def retry_delay(attempt: Attempt, now_ms: int) -> int:
     requested = _requested_delay(attempt.response, now_ms)
     if requested is not None:
         return requested
+
     expression = attempt.message.settings.retry_delay
     if expression:
         return _expressed_delay(expression, attempt.retried)
+
     # The retries wait 12 s, 148 s, 30 min, 6 h, and then 24 h each.
     exponent = 2.5 * (attempt.retried + 1)
     if exponent > math.log(DAY_MS / 1000):
         # before exp, which overflows for many retries
         return DAY_MS
+
     return round(1000 * math.exp(exponent))
 
 
@@ -250,6 +264,7 @@ def _requested_delay(response: DestinationResponse, now_ms: int) -> int | None:
         delay = delay_ms(requested, now_ms)
         if delay is not None and delay <= DAY_MS:
             return delay
+
     return None
 
 
@@ -265,10 +280,12 @@ def _is_final(response: DestinationResponse) -> bool:
     """Return True if the destination asks for no more retries."""
     if response.status != NON_RETRYABLE:
         return False
+
     for name in _NON_RETRYABLE_HEADERS:
         flag = response.header(name) or ""
         if flag.lower() == "true":
             return True
+
     # the status alone is not enough: other services use it for other purposes
     return False
 
@@ -278,18 +295,21 @@ def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> 
     message = attempt.message
     if message.callback is None:
         return
+
     callback = _callback(tx, attempt, message.callback)
     if message.run_id:
         # if the run fails on the response of the call, the failure function is called
         callback = replace(
             callback, failure_callback=_failure_callback_of_run(tx, message)
         )
+
     enqueue(tx, callback, joins_at=joins_at)
 
 
 def _failure_callback_of_run(tx: QueueWrite, message: Message) -> Settings | None:
     if message.failure_callback is not None:
         return message.failure_callback
+
     first = first_message(tx, message.run_id)
     return first.failure_callback if first else None
 
@@ -300,6 +320,7 @@ def report_failure(
     """Enqueue a failure callback, if the message has one, and set the state of the DLQ entry."""
     if attempt.message.failure_callback is None:
         return
+
     callback = _callback(tx, attempt, attempt.message.failure_callback, dlq_id)
     enqueue(
         tx, replace(callback, kind="failure_callback", about=dlq_id), joins_at=joins_at
@@ -318,6 +339,7 @@ def _callback(
         **source.settings.given(*_INHERITED) | settings.given(*_INHERITED),
     )
     source_body = _payload_of_run(tx, source)
+
     return Message(
         id=new_id("msg"),
         kind="callback",
@@ -335,8 +357,10 @@ def _payload_of_run(tx: QueueWrite, source: Message) -> bytes | None:
     """Return the payload of the run if the SDK expects that as the source body (feature InitialBody)."""
     if source.kind == "call":
         return None
+
     first = first_message(tx, source.run_id)
     if first is None or first.settings.workflow is None:
         return None
+
     has_feature = "InitialBody" in first.settings.workflow.features
     return first.body if has_feature else None

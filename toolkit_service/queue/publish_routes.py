@@ -182,6 +182,7 @@ async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
     encoded_name = request.scope["raw_path"].decode("latin-1").split("/", 4)[3]
     name = checked_name(unquote(encoded_name), "name of the queue")
     destination = destination_of(request, f"/v2/enqueue/{encoded_name}/")
+
     return await _published(queue, request, destination, Origin(queue=name))
 
 
@@ -193,6 +194,7 @@ async def _published(
         queue, destination, header_pairs(request), body, origin
     )
     (published,) = await _accept(queue, [publishes], request)
+
     return JSONResponse(published)
 
 
@@ -212,6 +214,7 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
             publishes.append(
                 await _batch_item(read_as(item, BatchItem, "message"), queue)
             )
+
     return JSONResponse(await _accept(queue, publishes, request))
 
 
@@ -226,6 +229,7 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     (accepted,) = await _accept(queue, [[publish]], request)
     if isinstance(accepted, dict) and accepted.get("workflowRunId"):
         return JSONResponse({"workflowRunId": accepted["workflowRunId"]})
+
     # deduplicated, or the headers name another kind of message
     return JSONResponse(accepted)
 
@@ -249,6 +253,7 @@ async def _batch_trigger(queue: Queue, request: Request, _: Query) -> Response:
             publishes.append(
                 read_publish(item.destination, headers, body, prefix=queue.prefix)
             )
+
     await _check_destinations(queue, publishes)
     return JSONResponse(await queue.write(_start_runs, publishes, caller(request)))
 
@@ -271,6 +276,7 @@ def _start_runs(
                 repr(publish.settings.url[:80]),
                 "headers of a new run",
             )
+
         run: TriggeredRun = {
             "workflowRunId": row["id"],
             "workflowCreatedAt": row["created_at"],
@@ -278,6 +284,7 @@ def _start_runs(
         if accepted.get("deduplicated"):
             run["deduplicated"] = True
         started.append(run)
+
     return started
 
 
@@ -295,10 +302,12 @@ def _starting(
         (f"Forward-{prefix}Workflow-Sdk-Version", "1"),
     )
     completed = list(headers)
+
     for short_name, text in protocol:
         name = f"{prefix}{short_name}"
         if name.lower() not in names:
             completed.append((name, text))
+
     return completed
 
 
@@ -321,9 +330,11 @@ async def _addressed(
     if NAMES.fullmatch(destination) is None:
         publish = read_publish(destination, headers, body, prefix=queue.prefix)
         return [replace(publish, origin=origin)]
+
     endpoints = await queue.store.read(url_groups.destinations, destination)
     first_url = endpoints[0]["url"]
     publish = read_publish(first_url, headers, body, prefix=queue.prefix)
+
     return url_groups.spread(replace(publish, origin=origin), destination, endpoints)
 
 
@@ -343,6 +354,7 @@ async def _accept(
             # only messages to the endpoints of a group name a URL
             is_group = "url" in accepted[0]
             published.append(accepted if is_group else accepted[0])
+
         return published
 
     return await queue.write(work)
@@ -354,6 +366,7 @@ async def _check_destinations(queue: Queue, publishes: Sequence[Publish]) -> Non
     for publish in publishes:
         settings = (publish.settings, publish.callback, publish.failure_callback)
         urls |= dict.fromkeys(part.url for part in settings if part is not None)
+
     for url in urls:
         await queue.destinations.address(url)
 
@@ -364,6 +377,7 @@ async def _read_items(request: Request) -> list[Any]:
         raise invalid(
             "body is not an array", type(items).__name__, "an array of messages"
         )
+
     return items
 
 
@@ -386,16 +400,19 @@ def _item_headers(item: TriggerItem) -> list[tuple[str, str]]:
             if not isinstance(header_value, str):
                 raise invalid(f"header {name[:80]!r}", shown(header_value), "text")
             pairs.append((name, header_value))
+
     return pairs
 
 
 def _item_body(item: TriggerItem, queue: Queue) -> bytes:
     if not isinstance(item.body, str | None):
         raise invalid("body is not text", shown(item.body), "text, also for JSON")
+
     body = (item.body or "").encode()
     if len(body) > queue.max_message:
         problem = f"body too large; got {len(body)} bytes"
         raise ApiError(413, f"{problem}; expected at most {queue.max_message}")
+
     return body
 
 
@@ -438,6 +455,7 @@ def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
     )
     if row is None:
         raise not_found("message", message_id, _PENDING)
+
     entry = with_values(message_entry(decode_message(row["spec"])))
     return entry | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]}
 
@@ -458,6 +476,7 @@ def cancel(tx: QueueWrite, message_id: str) -> Canceled:
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:
         raise not_found("message", message_id, _PENDING)
+
     # the row is deleted first: of two requests, only one cancels the message
     message = decode_message(row["spec"])
     for state in REQUESTED:
@@ -466,4 +485,5 @@ def cancel(tx: QueueWrite, message_id: str) -> Canceled:
         tx.execute(
             "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ?", message.about
         )
+
     return {"cancelled": 1}

@@ -70,11 +70,13 @@ class RetryDelay:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_EXPRESSION:
             raise _refused(f"{len(text)} characters", f"at most {MAX_EXPRESSION}")
+
         unknown = _refused(
             f"{text[:80]!r}, which does not parse", "arithmetic over retried"
         )
         if not _TEXT.fullmatch(text):
             raise unknown
+
         try:
             self._term = _term(
                 ast.parse(_ZEROS.sub("", text.strip()), mode="eval").body
@@ -93,8 +95,10 @@ class RetryDelay:
             raise _refused(
                 f"no value for retried = {retried} ({error})", "a finite number"
             ) from None
+
         if not math.isfinite(delay):
             raise _refused(f"{delay} for retried = {retried}", "a finite number")
+
         return max(0, round(delay))
 
 
@@ -117,6 +121,7 @@ def _without_signs(node: ast.expr) -> tuple[bool, ast.expr]:
         if isinstance(node.op, ast.USub):
             is_negative = not is_negative
         node = node.operand
+
     return is_negative, node
 
 
@@ -137,11 +142,13 @@ def _unsigned_term(node: ast.expr) -> Term:
 def _function(name: str, argument_count: int) -> Callable[..., float]:
     if name not in _FUNCTIONS:
         raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
+
     counts, function = _FUNCTIONS[name]
     if argument_count not in counts:
         raise _refused(
             f"{name} with {argument_count} arguments", f"{counts[0]} to {counts[-1]}"
         )
+
     return function
 
 
@@ -242,6 +249,7 @@ def read_publish(
 
     main = _Scope(published.scopes[""])
     settings = _settings(main, check_url(url, "destination"))
+
     if published.content_type:
         others = [
             header for header in settings.headers if header[0].lower() != "content-type"
@@ -249,6 +257,7 @@ def read_publish(
         settings = replace(
             settings, headers=(("Content-Type", published.content_type), *others)
         )
+
     return Publish(
         settings=settings,
         prefix=published.prefix,
@@ -280,10 +289,12 @@ class _Headers:
             expected = "a plain name, and a value in Latin-1"
             got = "characters that HTTP does not allow"
             raise invalid(f"header {name[:80]!r} is malformed", got, expected)
+
         lower_name = name.lower()
         if lower_name == "content-type":
             # the only setting without a prefix
             self.content_type = header_value
+
         for prefix in PREFIXES:
             if lower_name.startswith(prefix.lower()):
                 # the delivery uses the prefix of the publish
@@ -321,6 +332,7 @@ class _Scope:
         """Return the value of a header, or None if it is missing."""
         if key not in self.values:
             return None
+
         _, header_value = self.values[key]
         return header_value
 
@@ -336,11 +348,13 @@ class _Scope:
         text = self.text(key)
         if text is None:
             return None
+
         duration = duration_ms(text)
         if duration is None or duration > MAX_WAIT_MS:
             raise self.error(
                 key, "a duration such as 50s or 1d10h30m, of at most ten years"
             )
+
         return duration
 
     def whole(self, key: str, low: int, high: int) -> int | None:
@@ -350,6 +364,7 @@ class _Scope:
             return None
         if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
             raise self.error(key, f"a whole number from {low} to {high}")
+
         return int(text)
 
     def flag(self, key: str) -> bool:
@@ -357,6 +372,7 @@ class _Scope:
         text = (self.text(key) or "false").lower()
         if text not in ("true", "false"):
             raise self.error(key, "true or false")
+
         return text == "true"
 
     def words(self, key: str) -> tuple[str, ...]:
@@ -371,13 +387,16 @@ def _settings(scope: _Scope, url: str) -> Settings:
         method = method.upper()
         if method not in _METHODS:
             raise scope.error("method", f"one of {', '.join(_METHODS)}")
+
     timeout = scope.duration("timeout")
     if timeout == 0:
         raise scope.error("timeout", "more than nothing")
+
     not_before = scope.whole("not-before", 0, _LAST_SECOND)
     if not_before is not None:
         not_before *= 1000
     retries = scope.whole("retries", 0, MAX_RETRIES)
+
     return Settings(
         url=url,
         method=method,
@@ -405,6 +424,7 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
     expression = scope.text("retry-delay")
     if expression is None:
         return None
+
     if retries is None:
         retries = DEFAULT_RETRIES
     try:
@@ -416,6 +436,7 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
         raise invalid(
             f"header {name} is not understood", str(error.got), str(error.expected)
         ) from None
+
     return expression
 
 
@@ -432,11 +453,13 @@ def _flow(scope: _Scope) -> FlowLimits | None:
         raise scope.error(
             "flow-control-value", "parallelism=, rate= and period=, each at most once"
         )
+
     period = duration_ms(limits.pop("period", "1s"))
     if not period or not all(map(_COUNT.fullmatch, limits.values())):
         raise scope.error(
             "flow-control-value", "whole numbers above 0, and a period such as 1m"
         )
+
     counts = {name: int(count) for name, count in limits.items()}
     return FlowLimits(period_ms=period, **counts)
 
@@ -450,6 +473,7 @@ def _named_limits(text: str) -> dict[str, str] | None:
         if not equals or name not in _LIMITS or name in limits:
             return None
         limits[name] = limit.strip()
+
     return limits
 
 
@@ -461,10 +485,12 @@ def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
     run_id = scope.text("workflow-runid")
     if not run_id:
         return None
+
     if len(run_id) > _MAX_RUN_ID or "," in run_id:
         raise scope.error(
             "workflow-runid", f"at most {_MAX_RUN_ID} characters, without commas"
         )
+
     return WorkflowHeaders(
         run_id=run_id,
         url=scope.text("workflow-url") or url,
@@ -483,6 +509,7 @@ def _callback(
 ) -> Settings | None:
     if key not in main.values:
         return None
+
     name, url = main.values[key]
     return _settings(_Scope(headers), check_url(url, f"header {name}"))
 
@@ -493,6 +520,7 @@ def _redact(scope: _Scope) -> tuple[str, ...]:
         raise scope.error(
             "redact-fields", "body, headers or header[Name], separated by commas"
         )
+
     return fields
 
 
@@ -505,6 +533,7 @@ def _deduplication(
         return f"id {deduplication_id}"
     if not scope.flag("content-based-deduplication"):
         return None
+
     headers = [
         f"{name.lower()}: {text}".encode() for name, text in sorted(settings.headers)
     ]
@@ -513,4 +542,5 @@ def _deduplication(
         # with lengths: otherwise "ab", "c" and "a", "bc" had the same digest
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
+
     return f"content {digest.hexdigest()}"

@@ -38,6 +38,7 @@ class QueueOperations(Declared["Queue"]):
                     arguments["body"] = await read_body(request, queue.max_message)
                 elif body is not None:
                     arguments["body"] = read_as(await read_json(request), body)
+
                 if "query" in described:
                     arguments["query"] = query
 
@@ -46,11 +47,13 @@ class QueueOperations(Declared["Queue"]):
                 status = described.get("status", 200)
                 if result is None:
                     return Response(status_code=status)
+
                 return JSONResponse(result, status)
 
             # the docstring of the function is the summary of the operation
             handler.__doc__ = work.__doc__
             self(method, path, name, returns, **described)(handler)
+
             return work
 
         return declare

@@ -43,4 +43,5 @@ def destination_of(request: Request, route: str) -> str:
     ]
     if not any(own_parts):
         return url
+
     return f"{url}?{'&'.join(own_parts)}"

@@ -209,6 +209,7 @@ async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
         url_condition: Condition = ("url IN ({})", query.workflow_url)
     else:
         url_condition = starts_with("url", query.workflow_url)
+
     wanted = [*conditions(query), url_condition]
     return JSONResponse(
         {"cancelled": await queue.write(runs.cancel_all, wanted, query.count)}
@@ -225,6 +226,7 @@ def _history(tx: QueueWrite, run_id: str) -> list[HistoryStep]:
         raise ApiError(
             404, f"run {run_id[:80]!r} is not known; expected the id of a run"
         )
+
     return history_items(history)
 
 
@@ -258,6 +260,7 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     body = read_as(await read_json(request), WaitRequest, "wait")
     publish = read_publish(body.url, header_pairs(request), b"", prefix=queue.prefix)
     await queue.destinations.address(body.url)
+
     return JSONResponse(
         await queue.write(runs.wait, publish, event_id, body, caller_ip=caller(request))
     )
@@ -340,6 +343,7 @@ def _event(_: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
     for name, other_name in _OTHER_NAMES.items():
         if name in entry:
             entry[other_name] = entry[name]
+
     return entry
 
 

@@ -103,6 +103,7 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
                 repr(text[:80]),
                 "60, 60s or 7d, up to ten years",
             )
+
         return duration
 
 
@@ -113,6 +114,7 @@ def fail(tx: QueueWrite, message: Message) -> int | None:
     """
     if message.run_id is None:
         return None
+
     # copies, from which `start_again` continues parallel steps if the run is resumed
     tx.execute(
         "INSERT INTO parked (run_id, due_at, spec) "
@@ -127,6 +129,7 @@ def fail(tx: QueueWrite, message: Message) -> int | None:
     created_at: int | None = tx.value(
         "SELECT created_at FROM runs WHERE id = ?", message.run_id
     )
+
     return message.created_at if created_at is None else created_at
 
 
@@ -146,9 +149,11 @@ def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> No
         raise ApiError(
             404, f"run {run_id[:80]!r} is not known; expected the id of a run"
         )
+
     if row["state"] == "RUN_STARTED":
         _end_running(tx, run_id, cancel=cancel, result=result)
         return
+
     canceled_callbacks = 0
     if cancel:
         canceled_callbacks = tx.execute(_CANCEL_CALLBACK, row["dlq_id"]).rowcount
@@ -159,6 +164,7 @@ def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> No
             "RUN_STARTED",
             status=404,
         )
+
     _drop_messages(tx, run_id, *REQUESTED)
 
 
@@ -170,6 +176,7 @@ def _end_running(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes) ->
         state = "RUN_SUCCESS"
         # the endpoint ends the run during a delivery, which has no response yet: it counts as delivered
         _drop_messages(tx, run_id, "DELIVERED")
+
     tx.execute(
         "UPDATE runs SET state = ?, completed_at = ? WHERE id = ?",
         state,
@@ -207,9 +214,11 @@ def _report_to_invoker(
     stored = tx.value("SELECT invoker FROM runs WHERE id = ?", run_id)
     if not stored:
         return
+
     invoker = decode_message(stored)
     if steps.running(tx, invoker.run_id) is None:
         return
+
     out = {
         "body": result.decode(errors="replace"),
         "isFailed": failed,
@@ -225,6 +234,7 @@ def _drop_messages(tx: QueueWrite, run_id: str, *states: EventState) -> None:
     for row in tx.rows("SELECT spec FROM messages WHERE run_id = ?", run_id):
         for state in states:
             record(tx, decode_message(row["spec"]), state)
+
     tx.execute("DELETE FROM messages WHERE run_id = ?", run_id)
     tx.execute("DELETE FROM notifications WHERE run_id = ?", run_id)
 
@@ -281,6 +291,7 @@ class _NewRun:
                 409,
                 f"run {self.id[:80]!r} exists already; expected the id of a new run",
             )
+
         self._tx = tx
         self._changed = requested.given(
             "retries", "retry_delay", "labels", "flow_key", "flow"
@@ -308,6 +319,7 @@ def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
     if row["entry"] is not None:
         imported: dict[str, Any] = json.loads(row["entry"])
         return imported
+
     labels = json.loads(row["labels"])
     optional = {
         "flowControlKey": row["flow_key"],
@@ -322,6 +334,7 @@ def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
             "workflowRunId": workflow.run_id,
             "workflowUrl": workflow.url,
         }
+
     return {
         "workflowRunId": row["id"],
         "workflowUrl": row["url"],
@@ -347,6 +360,7 @@ def wait(
             400,
             "no run waits; got no Workflow-RunId header; expected the id of the run",
         )
+
     message = _waiting_message(tx, publish, event_id, request, caller_ip)
     message = steps.of_run(tx, message)
     known = steps.known_step(tx, message.run_id, message.body) or _known_waiter(
@@ -354,6 +368,7 @@ def wait(
     )
     if known:
         return {"messageId": known, "deduplicated": True}
+
     enqueue(tx, message)
     # The event may have arrived before the wait. Each stored event ends one wait, the oldest first.
     early_event = tx.value(
@@ -404,9 +419,11 @@ def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notif
     if run is None or run["state"] != "RUN_STARTED":
         expected = "a running run that may wait for the event"
         raise ApiError(404, f"run {run_id[:80]!r} is not running; expected {expected}")
+
     for message in _waiters(tx, event_id):
         if message.run_id == run_id:
             return _notified(tx, message, body)
+
     # the run does not wait yet: `wait` finds the event later
     tx.insert("notifications", run_id=run_id, event_id=event_id, body=body)
     return {
@@ -454,12 +471,14 @@ def _known_waiter(tx: QueueWrite, message: Message, event_id: str) -> str | None
     name = steps.position_of(message.body).name
     if not name:
         return None
+
     for waiter in _waiters(tx, event_id):
         if (
             waiter.run_id == message.run_id
             and steps.position_of(waiter.body).name == name
         ):
             return waiter.id
+
     return None
 
 
@@ -490,4 +509,5 @@ def _resume(tx: QueueWrite, message: Message, event: bytes | None) -> str:
         waiting=None,
     )
     enqueue(tx, steps.as_step(tx, following))
+
     return following.id

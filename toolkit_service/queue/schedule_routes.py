@@ -163,6 +163,7 @@ async def _make(queue: Queue, request: Request, _: None) -> Response:
     if NAMES.fullmatch(destination):
         endpoints = await queue.store.read(url_groups.destinations, destination)
         url = endpoints[0]["url"]
+
     body = await read_body(request, queue.max_message)
     publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
     _check_repeatable(publish)
@@ -180,6 +181,7 @@ async def _make(queue: Queue, request: Request, _: None) -> Response:
         checked_name(queue_name, "header Queue-Name")
     publish = replace(publish, origin=Origin(schedule=schedule_id, queue=queue_name))
     await queue.write(_made, schedule_id, cron, destination, publish, caller(request))
+
     return JSONResponse({"scheduleId": schedule_id})
 
 
@@ -202,6 +204,7 @@ def _schedule_headers(request: Request) -> dict[str, str]:
         prefix, _, name = full_name.lower().partition("-")
         if prefix in ("service", "upstash"):
             headers.setdefault(name, text)
+
     return headers
 
 
@@ -216,6 +219,7 @@ def _made(
     next_at = next_time(cron, tx.now_ms)
     if next_at is None:
         raise invalid("header Cron means no time", repr(cron[:80]), "a time that comes")
+
     # a changed schedule keeps the time of creation, and whether it is paused
     tx.execute(
         "INSERT INTO schedules (id, cron, destination, created_at, paused, next_at, caller_ip, spec) "
@@ -238,6 +242,7 @@ def _stored(tx: QueueWrite, schedule_id: str) -> sqlite3.Row:
     row = tx.first("SELECT * FROM schedules WHERE id = ?", schedule_id)
     if row is None:
         raise not_found("schedule", schedule_id, "the id of a schedule")
+
     return row
 
 
@@ -263,11 +268,13 @@ def _shown(tx: QueueWrite, row: sqlite3.Row) -> Any:
         optional["failureCallbackHeader"] = header_lists(
             publish.failure_callback.headers
         )
+
     if row["last_messages"]:
         last_messages = json.loads(row["last_messages"])
         optional["lastScheduleStates"] = {
             message_id: _state(tx, message_id) for message_id in last_messages
         }
+
     return {
         "scheduleId": row["id"],
         "cron": row["cron"],
@@ -285,5 +292,6 @@ def _state(tx: QueueWrite, message_id: str) -> str:
     """Return the state of a message of a schedule: in progress, delivered or failed."""
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message_id):
         return "IN_PROGRESS"
+
     sql = "SELECT 1 FROM events WHERE message_id = ? AND state = 'DELIVERED'"
     return "SUCCESS" if tx.first(sql, message_id) else "FAIL"

@@ -142,12 +142,14 @@ class Queue:
                     if now - expired_at >= _EXPIRY_EVERY_MS:
                         await self.store.expire()
                         expired_at = now
+
                     next_due = await self.start_due()
                 except Exception as error:  # noqa: BLE001 - for example a full disk: retry after a second
                     _log.error(
                         "looking for due messages failed: %s", await self._cause(error)
                     )
                     next_due = now + 1000
+
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
         finally:
             # The outcome of a cancelled delivery is not recorded: the message stays due and is sent again
@@ -163,6 +165,7 @@ class Queue:
                 settings = await self.store.read(stored_settings)
                 self.flow.restore(await self.store.read(counting), settings)
                 self._restored = True
+
             return await self._start_due(self.store.clock.now_ms())
 
     async def _start_due(self, now: int) -> int:
@@ -185,6 +188,7 @@ class Queue:
         for row in rows:
             self._start(row, now)
         times = [*due_later, next_schedule, self.flow.next_release(now)]
+
         return min(
             (time for time in times if time is not None), default=now + _EXPIRY_EVERY_MS
         )
@@ -195,10 +199,12 @@ class Queue:
         if message is None:
             self.wake()  # check again without this message
             return
+
         if not self.flow.admit(message, now):
             # the message before used up the limit of the key: check again without this key
             self.wake()
             return
+
         delivery = self._deliver(
             row["seq"], message, row["retried"], resets=self.flow.resets(message)
         )
@@ -232,6 +238,7 @@ class Queue:
         """Wait until a time, or until `wake` is called."""
         if self._changed.is_set():
             return
+
         tasks = [
             asyncio.ensure_future(self._changed.wait()),
             asyncio.ensure_future(self.store.clock.sleep_until(until_ms)),
@@ -263,11 +270,13 @@ class Queue:
             # stored before the message is sent, so that a restart remembers the start
             if not await store.write(start):
                 return
+
             history: list[tuple[str, bytes]] = []
             if message.step is not None:
                 history = await store.read(
                     steps.steps, message.run_id, until=message.step
                 )
+
             sent = outgoing(message, retried, history)
             response = await self._sender.deliver(
                 message, sent, now_ms=store.clock.now_ms()
@@ -290,6 +299,7 @@ class Queue:
         sentence = f"the outcome of the delivery could not be recorded ({problem})"
         response = gateway_response(502, sentence, self.store.clock.now_ms())
         settings = replace(message.settings, retry_delay=None)
+
         plain = replace(
             message, settings=settings, callback=None, failure_callback=None
         )
@@ -307,6 +317,7 @@ class Queue:
                 )
             else:
                 return
+
         # the database is the cause, for example a full disk: nothing can be stored, and the message stays due
         await asyncio.sleep(1)
 
@@ -375,4 +386,5 @@ def _next_in_queues(
         next_joins_at = tx.value(sql, name, tx.now_ms)
         if next_joins_at is not None:
             due_later.append(next_joins_at)
+
     return rows, due_later

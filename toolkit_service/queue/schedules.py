@@ -52,8 +52,10 @@ def next_time(cron: str, after_ms: int) -> int | None:
         raise invalid(
             "header Cron is not understood", repr(cron[:80]), expected
         ) from None
+
     if following is None:
         return None
+
     return round(following.timestamp() * 1000)
 
 
@@ -66,6 +68,7 @@ def _split_cron(cron: str) -> tuple[str, Any]:
     # six fields would begin with seconds, which the public service does not have
     if len(fields) != _FIELDS or len(cron) > MAX_CRON or not cron.isascii():
         raise ValueError
+
     return " ".join(fields), zone
 
 
@@ -90,12 +93,14 @@ def fire(tx: QueueWrite) -> None:
         message_ids: list[str] = []
         # one savepoint per schedule: a publish that fails halfway leaves nothing, and the others are kept
         tx.execute("SAVEPOINT fired")
+
         try:
             message_ids = _publish(tx, row)
         except ApiError as problem:
             # for example, the URL group was deleted: the schedule tries again at the next time
             tx.execute("ROLLBACK TO fired")
             error = problem.message
+
         tx.execute("RELEASE fired")
         tx.execute(
             "UPDATE schedules SET next_at = ?, last_at = ?, last_messages = ?, error = ? WHERE id = ?",
@@ -116,6 +121,7 @@ def _publish(tx: QueueWrite, row: sqlite3.Row) -> list[str]:
     if NAMES.fullmatch(destination):
         endpoints = url_groups.destinations(tx, destination)
         publishes = url_groups.spread(publishes[0], destination, endpoints)
+
     accepted = [
         accept(tx, publish, caller_ip=row["caller_ip"]) for publish in publishes
     ]

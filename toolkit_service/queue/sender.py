@@ -73,6 +73,7 @@ class Sender:
                 502,
                 f"the destination's response was broken ({type(error).__name__})",
             )
+
         return gateway_response(status, problem, now_ms)
 
     async def _exchange(
@@ -88,6 +89,7 @@ class Sender:
             for name, text in signed
         ]
         target = self._destinations.target(url)
+
         return await self._connections.exchange(
             address, message.method, target, headers, sent.body, most=self._max_body
         )
@@ -121,6 +123,7 @@ def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -
     missing = [
         pair for pair in _DEFAULT_HEADERS if pair[0].lower() not in published_names
     ]
+
     return Sent((*content_type, *published, *missing, *protocol_headers), body)
 
 
@@ -145,6 +148,7 @@ def _protocol_headers(message: Message, retried: int) -> list[tuple[str, str]]:
             (f"{prefix}Workflow-Url", workflow.url),
             (f"{prefix}Workflow-Init", "false"),
         ]
+
     if workflow and workflow.call_type:
         headers.append((f"{prefix}Workflow-CallType", workflow.call_type))
     return headers

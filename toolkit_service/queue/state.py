@@ -71,6 +71,7 @@ class Store:
         self.drops_unknown_steps = False
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
+
         try:
             self.cursors = CursorSigner(
                 self.database.submit(self._in_transaction(_cursor_key)).result()
@@ -128,6 +129,7 @@ class Store:
         rotated = (self.signing_keys[1], _new_key())
         await self.write(_keep, "keys", "\n".join(rotated).encode())
         self.signing_keys = rotated
+
         return rotated
 
     def insert_failures(
@@ -150,6 +152,7 @@ class Store:
                         entered_at=_entered_at(entry, tx.now_ms),
                     )
                     new_entries += 1
+
             return new_entries
 
         return self.database.submit(self._in_transaction(work)).result()
@@ -180,6 +183,7 @@ class Store:
             row["labels"] = json.dumps(entry.get("labels") or [])
             row["entry"] = json.dumps(entry)
             rows.append(row)
+
         return self.database.submit(
             lambda connection: connection.executemany(sql, rows).rowcount
         ).result()
@@ -192,8 +196,10 @@ class Store:
             )
             if damage is not None:
                 return damage_problem(damage, QUEUE_FILE)
+
         if isinstance(error, sqlite3.Error):
             return storage_problem(error, QUEUE_FILE, self.database.path)
+
         return INTERNAL_ERROR
 
     async def expire(self) -> None:
@@ -210,6 +216,7 @@ def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
     dated = http_date_ms(_date_header(entry.get("responseHeader")))
     if dated is not None:
         return dated
+
     created = column_value(entry.get("createdAt"))
     return min(created, now_ms) if isinstance(created, int) else now_ms
 
@@ -218,12 +225,14 @@ def _date_header(headers: Any) -> str:
     """Return the Date header of an imported entry. The map can have any shape: it is not checked before."""
     if not isinstance(headers, dict):
         return ""
+
     dates = [values for name, values in headers.items() if name.lower() == "date"]
     for values in dates:
         is_list = isinstance(values, list)
         if is_list and values and isinstance(values[0], str):
             date: str = values[0]
             return date
+
     return ""
 
 
@@ -232,12 +241,14 @@ def _expire(tx: QueueWrite, before: int) -> None:
     tx.execute("DELETE FROM events WHERE time < ?", before)
     tx.execute("DELETE FROM deduplication WHERE expires_at <= ?", tx.now_ms)
     tx.execute("DELETE FROM rates WHERE until <= ?", tx.now_ms)
+
     ended = "state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?"
     for table in ("steps", "parked", "notifications"):
         tx.execute(
             f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {ended})",  # noqa: S608 - SQL of this function
             before,
         )
+
     tx.execute(f"DELETE FROM runs WHERE {ended}", before)  # noqa: S608 - SQL of this function
 
 
@@ -274,5 +285,6 @@ def _keys(tx: QueueWrite, configured: tuple[str, str] | None) -> tuple[str, str]
         keys_in_use = wanted or f"{_new_key()}\n{_new_key()}".encode()
         _keep(tx, "keys", keys_in_use)
         _keep(tx, "configured_keys", keys_in_use)
+
     current, following = keys_in_use.decode().split("\n")
     return current, following

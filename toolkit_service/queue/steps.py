@@ -62,6 +62,7 @@ class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
             return None
         if self.step_id == 0:
             return f"plan {self.target_step}"
+
         return f"result {self.step_id}"
 
     @property
@@ -96,6 +97,7 @@ def append(tx: QueueWrite, message: Message) -> Message:
         position, name = 0, None
     else:
         position, name = last_position + 1, position_of(message.body).name
+
     tx.insert(
         "steps",
         run_id=message.run_id,
@@ -136,19 +138,23 @@ def has_result(tx: QueueWrite, message: Message) -> bool:
     """Return True if the history contains the result of the step that this message triggers."""
     if not message.step:
         return False
+
     # A parallel step is posted twice: a plan (stepId 0, targetStep 3) triggers it, and the result (stepId 3)
     # follows. A sequential step is posted once, with the result.
     requested = position_of(message.body)
     history = steps(tx, message.run_id)
     # without the payload, which is the first item
     posted = [position_of(body) for _, body in history[1:]]
+
     if requested.step_id == 0:
         # a plan triggers the step that it names
         result_ids = {step.step_id for step in posted}
         return requested.target_step in result_ids
+
     if requested.concurrent != 1:
         # after the result of a parallel step, the history does not tell which step follows
         return False
+
     # the result of a sequential step triggers the next one
     highest_id = max([step.highest_id for step in posted], default=0)
     return highest_id > (requested.step_id or 0)
@@ -159,19 +165,23 @@ def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
     history = steps(tx, run_id)
     if not history:
         return []
+
     first_message_id, _ = history[0]
     first = _log(
         first_message_id, {"stepName": "init", "stepType": "Initial", "concurrent": 1}
     )
     groups: list[dict[str, Any]] = [{"steps": [first], "type": "sequential"}]
+
     for message_id, body in history[1:]:
         try:
             step = _STEP.decode(body)
         except _MALFORMED:
             continue
+
         # a plan is not listed, only the result
         if step.get("stepId") != 0:
             _add_to_groups(groups, step, _log(message_id, step))
+
     return groups
 
 
@@ -183,6 +193,7 @@ def _add_to_groups(
     if not isinstance(concurrent, int) or concurrent <= 1:
         groups.append({"steps": [entry], "type": "sequential"})
         return
+
     last_group = groups[-1]
     is_incomplete = (
         last_group["type"] == "parallel" and len(last_group["steps"]) < concurrent
@@ -204,6 +215,7 @@ def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
         "waitTimeout",
     )
     entry = {name: step[name] for name in names if step.get(name) is not None}
+
     return {
         **entry,
         "callType": "step",
@@ -229,6 +241,7 @@ def known_message(tx: QueueWrite, message: Message) -> str | None:
     if row["first"] is None:
         problem = f"run {workflow.run_id[:80]!r} belongs to the imported history"
         raise ApiError(400, f"{problem}; expected a new run id")
+
     return decode_message(row["first"]).id
 
 
@@ -237,6 +250,7 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
     workflow = message.settings.workflow
     if workflow is None or not workflow.init or not workflow.invoke:
         return message, None
+
     try:
         invocation = _INVOCATION.decode(message.body)
     except _MALFORMED as error:
@@ -249,12 +263,14 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
     pairs = []
     for name, values in invocation.headers.items():
         pairs += [(name, header_value) for header_value in values]
+
     resumed = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if resumed.settings.workflow is None:
         raise ApiError(
             400,
             "headers of the invocation name no run; expected the id of the run that invokes",
         )
+
     step = replace(
         message,
         settings=resumed.settings,
@@ -289,6 +305,7 @@ def as_step(tx: QueueWrite, message: Message) -> Message:
     workflow = message.settings.workflow
     if workflow and workflow.init:
         return start_run(tx, message)
+
     return append(tx, of_run(tx, message))
 
 
@@ -301,6 +318,7 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
     if first is None:
         problem = f"run {str(message.run_id)[:80]!r} is not running"
         raise ApiError(404, f"{problem}; expected a run that was started here")
+
     own, inherited = message.settings, first.settings
 
     # Content-Type describes the body of this step: alone, it does not replace the headers of the first
@@ -320,6 +338,7 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
         flow=flow,
         **inherited.given(*_INHERITED) | own.given(*_INHERITED),
     )
+
     return replace(
         message,
         settings=settings,
@@ -343,6 +362,7 @@ def start_run(tx: QueueWrite, first: Message) -> Message:
         flow_key=first.settings.flow_key,
         first=first.encode(),
     )
+
     return append(tx, first)
 
 
@@ -412,6 +432,7 @@ def _is_of_another_queue(tx: QueueWrite, message: Message) -> bool:
     workflow = message.settings.workflow
     if workflow is None or workflow.init:
         return False
+
     return running(tx, message.run_id) is None
 
 
@@ -421,6 +442,7 @@ def _kind_of(publish: Publish) -> Kind:
         return "message"
     if workflow.call_type.lower() == "tocallback":
         return "call"
+
     return "step"
 
 
@@ -428,6 +450,7 @@ def _duplicate_of(tx: QueueWrite, publish: Publish) -> str | None:
     """Return the id of an earlier message with the same deduplication id, if it has not expired."""
     if not publish.deduplication:
         return None
+
     sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
     message_id: str | None = tx.value(sql, publish.deduplication, tx.now_ms)
     return message_id
@@ -447,6 +470,7 @@ def _accept_step(tx: QueueWrite, message: Message) -> Message:
         tx.execute(
             "UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), step.run_id
         )
+
     return step
 
 
@@ -480,6 +504,7 @@ def enqueue(tx: QueueWrite, message: Message, *, joins_at: int | None = None) ->
         ensure_queue(tx, queue_name)
         row["queue"] = queue_name
         row["joins_at"] = message.not_before if joins_at is None else joins_at
+
     tx.insert("messages", **row)
     record(tx, message, "CREATED", **created_details(message))
 
@@ -500,6 +525,7 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
         optional["failureCallbackHeaders"] = header_lists(
             message.failure_callback.headers
         )
+
     entry = {
         "time": tx.now_ms,
         "messageId": message.id,

@@ -92,6 +92,7 @@ def _one(tx: QueueWrite, url_group: str) -> UrlGroup:
     row = tx.first("SELECT * FROM url_groups WHERE name = ?", url_group)
     if row is None:
         raise not_found("URL group", url_group, "one that has endpoints")
+
     return {
         "name": url_group,
         "createdAt": row["created_at"],
@@ -125,6 +126,7 @@ async def _add(queue: Queue, request: Request, _: Query) -> Response:
         await queue.destinations.address(check_url(endpoint.url, "URL of an endpoint"))
         if endpoint.name:
             checked_name(endpoint.name, "name of an endpoint")
+
     return JSONResponse(await queue.write(_added, name, added))
 
 
@@ -133,12 +135,14 @@ def _added(tx: QueueWrite, name: str, added: list[AddedEndpoint]) -> UrlGroup:
     tx.execute(sql, name, tx.now_ms)
     for endpoint in added:
         _add_endpoint(tx, name, endpoint)
+
     count = len(endpoints_of(tx, name))
     if count > MAX_ENDPOINTS:
         expected = f"at most {MAX_ENDPOINTS}"
         raise invalid(
             "too many endpoints in one URL group", str(count), expected, status=412
         )
+
     tx.check_count("url_groups", MAX_GROUPS, "URL groups")
     return _one(tx, name)
 
@@ -156,6 +160,7 @@ def _add_endpoint(tx: QueueWrite, group: str, endpoint: AddedEndpoint) -> None:
         if known is None:
             tx.insert("endpoints", topic=group, url=endpoint.url)
         return
+
     named = tx.value(
         "SELECT seq FROM endpoints WHERE topic = ? AND name = ?", group, endpoint.name
     )
@@ -163,6 +168,7 @@ def _add_endpoint(tx: QueueWrite, group: str, endpoint: AddedEndpoint) -> None:
         "SELECT seq FROM endpoints WHERE topic = ? AND url = ? AND name IS NULL"
     )
     nameless = tx.value(nameless_sql, group, endpoint.url)
+
     if named is not None:
         tx.execute("UPDATE endpoints SET url = ? WHERE seq = ?", endpoint.url, named)
         tx.execute("DELETE FROM endpoints WHERE seq = ?", nameless)
@@ -187,12 +193,14 @@ def _remove(tx: QueueWrite, url_group: str, body: RemovedEndpoints) -> None:
         raise invalid(
             "endpoints", "one with neither url nor name", "one of them in each"
         )
+
     _one(tx, url_group)  # 404 where there is none
     for endpoint in body.endpoints:
         tx.execute(
             "DELETE FROM endpoints WHERE topic = ?1 AND ?2 IN ('', url) AND ?3 IN ('', name)",
             *(url_group, endpoint.url, endpoint.name),
         )
+
     tx.execute(
         "UPDATE url_groups SET updated_at = ? WHERE name = ?", tx.now_ms, url_group
     )

@@ -26,6 +26,7 @@ def destinations(tx: QueueWrite, name: str) -> list[sqlite3.Row]:
         raise invalid(
             "destination is neither a URL nor a URL group", repr(name[:80]), expected
         )
+
     return rows
 
 
@@ -36,6 +37,7 @@ def spread(publish: Publish, group: str, endpoints: list[sqlite3.Row]) -> list[P
             400,
             f"URL group {group!r} got a step of a run; expected the URL of its one endpoint",
         )
+
     return [
         replace(
             publish,

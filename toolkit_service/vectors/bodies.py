@@ -96,16 +96,19 @@ class SparseVector(_Body, kw_only=True):
         if isinstance(listed, list):
             listed = [integral_as_int(index) for index in listed]
         indices = _items(listed, "sparseVector.indices", {int}, "a whole number")
+
         values = read_numbers(self.values, "sparseVector.values")
         if not 0 < len(indices) == len(values):
             got = f"{len(indices)} indices and {len(values)} values"
             raise invalid(
                 "sparseVector", got, "as many of both, and at least one", status=422
             )
+
         for position, index in enumerate(indices):
             if not 0 <= index <= MAX_INDEX:
                 field = f"sparseVector.indices[{position}]"
                 raise invalid(field, shown(index), f"0 to {MAX_INDEX}", status=422)
+
         return SparseArray(np.array(indices, dtype=np.int64), values.astype(np.float64))
 
 
@@ -261,6 +264,7 @@ def read_item(item: Any, kind: type[T], source: str = "body") -> T:
         item = {name: integral_as_int(content) for name, content in item.items()}
         for name in _TEXTS.intersection(item):
             item[name] = _whole_as_text(item[name])
+
     return read_as(item, kind, source)
 
 
@@ -272,10 +276,12 @@ def _whole_as_text(item: Any) -> Any:
     """
     if isinstance(item, list):
         return [_whole_as_text(element) for element in item]
+
     number = integral_as_int(item)
     # not isinstance: True is an int
     if type(number) is int:
         return str(number)
+
     return item
 
 
@@ -290,10 +296,12 @@ def read_items(
         raise invalid(f"{noun} batch", f"{len(items)} {plural}", f"1 to {most}")
     if not is_array:
         return [check(read_item(body, kind, noun))]
+
     checked = []
     for position, item in enumerate(items):
         with naming(f"{noun} {position}: "):
             checked.append(check(read_item(item, kind, noun)))
+
     return checked
 
 
@@ -314,6 +322,7 @@ def index_query(
     else:
         question, sparse = vectors_of(query, spec)
         _check_has_vector(question, sparse, spec)
+
     # parsing a long filter takes time as well
     with budget.spending():
         metadata_filter = read_filter(query.filter)
@@ -339,6 +348,7 @@ def _check_has_vector(
         return
     if spec.kind == "hybrid":
         raise invalid("query", "no vector and no sparseVector", "one of them, or both")
+
     field = "vector" if spec.has_dense else "sparseVector"
     raise invalid(field, "no value", "one")
 
@@ -356,12 +366,14 @@ def vectors_of(
                 "sparseVector only",
                 status=422,
             )
+
         dense = read_numbers(body.vector, "vector")
         if len(dense) != spec.dimension:
             message = (
                 f"Invalid vector dimension: {len(dense)}, expected: {spec.dimension}"
             )
             raise ApiError(422, message, verbatim=True)
+
     if body.sparse_vector is not None:
         if not spec.has_sparse:
             raise invalid(
@@ -370,7 +382,9 @@ def vectors_of(
                 "vector only",
                 status=422,
             )
+
         sparse = body.sparse_vector.array()
+
     return dense, sparse
 
 
@@ -378,6 +392,7 @@ def read_filter(text: str | None) -> MetadataFilter | None:
     """Parse a metadata filter. Return None if it is omitted or blank."""
     if text is None or not text.strip():
         return None
+
     try:
         return parse(text)
     except InputError as error:
@@ -391,8 +406,10 @@ def read_row(row: UpsertVector, spec: IndexSpec) -> IndexRow:
         if spec.has_dense:
             raise _missing_vector("vector", spec)
         vector = np.empty(0, np.float32)
+
     if sparse is None and spec.has_sparse:
         raise _missing_vector("sparseVector", spec)
+
     data = None if row.data is None else read_text(row.data)
     return IndexRow(row.id, vector, metadata_text(row.metadata), data, sparse)
 
@@ -402,6 +419,7 @@ def _missing_vector(field: str, spec: IndexSpec) -> ApiError:
         return invalid(
             field, "no value", "both vectors: the index is hybrid", status=422
         )
+
     return invalid(field, "no value", "one")
 
 
@@ -420,6 +438,7 @@ def read_text(text: str) -> str:
     size = len(text.encode())
     if size > MAX_DATA:
         raise invalid("data", f"{size} bytes", f"1 to {MAX_DATA}")
+
     return text
 
 
@@ -427,6 +446,7 @@ def metadata_text(metadata: Metadata | None) -> str | None:
     """Return metadata as compact JSON, after checking depth and size."""
     if metadata is None:
         return None
+
     _check_nesting(metadata)
     try:
         text = json.dumps(
@@ -438,8 +458,10 @@ def metadata_text(metadata: Metadata | None) -> str | None:
         raise invalid(
             "metadata", str(error)[:80], "JSON values that can be written as UTF-8"
         ) from None
+
     if size > MAX_METADATA:
         raise invalid("metadata", f"{size} bytes", f"at most {MAX_METADATA}")
+
     return text
 
 
@@ -454,12 +476,14 @@ def _check_nesting(metadata: Metadata) -> None:
         depth += 1
         if depth > MAX_NESTING:
             raise invalid("metadata", "deeper nesting", f"at most {MAX_NESTING} levels")
+
         next_level: list[Any] = []
         for container in level:
             children = container.values() if isinstance(container, dict) else container
             next_level += [
                 child for child in children if isinstance(child, dict | list)
             ]
+
         level = next_level
 
 
@@ -471,12 +495,14 @@ def merge(target: Any, patch: Any) -> Any:
     """
     if not isinstance(patch, dict):
         return patch
+
     merged = dict(target) if isinstance(target, dict) else {}
     for name, change in patch.items():
         if change is None:
             merged.pop(name, None)
         else:
             merged[name] = merge(merged.get(name), change)
+
     return merged
 
 
@@ -496,12 +522,14 @@ def read_numbers(listed: Any, source: str) -> NDArray[np.float32]:
     except OverflowError:
         # an integer beyond float64
         fits = False
+
     if not fits:
         position = next(
             position for position, item in enumerate(items) if not abs(item) <= _LARGEST
         )
         expected = "a finite number that fits single precision"
         raise invalid(f"{source}[{position}]", shown(items[position]), expected)
+
     with np.errstate(under="ignore"):
         return numbers.astype(np.float32)
 
@@ -511,10 +539,12 @@ def _items(listed: Any, source: str, kinds: set[type], expected: str) -> Sequenc
     items = listed.tolist() if isinstance(listed, np.ndarray) else listed
     if not isinstance(items, list | tuple):
         raise invalid(source, shown(items), "an array of numbers")
+
     # the types of all items at once: a loop in Python is slow for long vectors
     if not kinds.issuperset(map(type, items)):
         position = next(
             position for position, item in enumerate(items) if type(item) not in kinds
         )
         raise invalid(f"{source}[{position}]", shown(items[position]), expected)
+
     return items

@@ -74,6 +74,7 @@ class IndexDatabase:
             (layout,) = self._execute("PRAGMA user_version").fetchone()
             (text,) = self._execute("SELECT text FROM spec").fetchone()
             self.spec = IndexSpec.from_dict(json.loads(text))
+
             if layout not in {_LAYOUT, _LAYOUT_WITH_FILES}:
                 got = f"layout {layout}, from another version of this package"
                 raise _unusable(
@@ -82,6 +83,7 @@ class IndexDatabase:
                     f"layout {_LAYOUT}",
                     "Use another data folder, or that version.",
                 )
+
             if layout == _LAYOUT_WITH_FILES:
                 self._import_vector_files(path)
             opened.pop_all()
@@ -102,6 +104,7 @@ class IndexDatabase:
                 )
                 connection.execute("INSERT INTO namespaces (name) VALUES ('')")
                 connection.execute("COMMIT")
+
             draft.replace(path)
 
     def close(self) -> None:
@@ -157,6 +160,7 @@ class IndexDatabase:
                 "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?",
                 (key, row.id),
             )
+
             stored = known.fetchone()
             # not UPSERT: it would use up a sequence number for each row that it replaces
             if stored is None:
@@ -166,7 +170,9 @@ class IndexDatabase:
             else:
                 (sequence,) = stored
                 self._execute(_UPDATE, (*columns, sequence))
+
             sequences.append(int(sequence))
+
         return sequences
 
     def remove(self, key: int, ids: Iterable[str]) -> None:
@@ -215,6 +221,7 @@ class IndexDatabase:
         """Return at most `limit` rows whose ids begin with `prefix`; `start` is the first sequence number."""
         after = "namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?"
         values = (key, start, len(prefix), prefix, limit)
+
         return [
             *map(
                 _row,
@@ -279,9 +286,11 @@ class IndexDatabase:
             if self.spec.dimension:
                 for key in self.namespaces().values():
                     self._import_vector_file(path, key)
+
             self._execute("ALTER TABLE vectors DROP COLUMN place")
             self._execute(_INDEX)
             self._execute(f"PRAGMA user_version = {_LAYOUT}")
+
         for file in path.parent.glob(f"{path.stem}.*.f32"):
             file.unlink()
 
@@ -295,6 +304,7 @@ class IndexDatabase:
             if file.exists()
             else np.empty(0, dtype=_FLOAT)
         )
+
         rows = len(numbers) // self.spec.dimension
         if any(place >= rows for place, _ in places):
             raise _unusable(
@@ -303,6 +313,7 @@ class IndexDatabase:
                 "the files with the vectors next to it, as they were written",
                 "Put the missing file back from a copy, or use another data folder.",
             )
+
         matrix = numbers[: rows * self.spec.dimension].reshape(
             rows, self.spec.dimension
         )
@@ -324,8 +335,10 @@ def _row(
     if metadata is not None:
         # it is sent as it is stored: a damaged value would break the JSON of the response
         _OBJECT(metadata)
+
     if not isinstance(data, str | None):
         raise TypeError(f"got data of the type {type(data).__name__}; expected text")
+
     dense = np.frombuffer(vector or b"", dtype=_FLOAT)
     sparse = SparseArray.from_bytes(sparse_bytes) if sparse_bytes else None
     return IndexRow(row_id, dense, metadata, data, sparse, sequence)
@@ -345,6 +358,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     except sqlite3.Error:
         connection.close()
         raise
+
     return connection
 
 

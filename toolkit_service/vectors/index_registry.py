@@ -71,6 +71,7 @@ class IndexRegistry:
         self._indexes: dict[str, VectorIndex] = {}
         make_folder(folder)
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="vectors")
+
         with ExitStack() as opened:
             opened.callback(self.close)
             for path in sorted(folder.glob("*.sqlite")):
@@ -86,6 +87,7 @@ class IndexRegistry:
                 path = self._folder / f"{spec.name}.sqlite"
                 IndexDatabase.make(path, spec)
                 return self._open(path)
+
             if index.spec != spec:
                 raise InputError(
                     f"making the index {spec.name!r}",
@@ -93,6 +95,7 @@ class IndexRegistry:
                     expected="the same settings, or an unused name",
                     next_step="Use another name, or another data folder.",
                 )
+
             return index
 
     def get(self, name: str) -> VectorIndex:
@@ -100,6 +103,7 @@ class IndexRegistry:
         with self._lock:
             index = self._indexes.get(name)
             names = ", ".join(sorted(self._indexes))
+
         if index is None:
             expected = (
                 f"one of {names}"
@@ -107,6 +111,7 @@ class IndexRegistry:
                 else "an index: this service has none yet, PUT one"
             )
             raise invalid("index", repr(name[:64]), expected, status=404)
+
         return index
 
     def specs(self) -> list[IndexSpec]:
@@ -120,13 +125,16 @@ class IndexRegistry:
             index = self._indexes.get(name)
         if index is None:
             return INTERNAL_ERROR
+
         file = f"vectors/{name}.sqlite"
         if may_be_a_damaged_value(error):
             damage = index.damaged_value()
             if damage is not None:
                 return damage_problem(damage, file)
+
         if isinstance(error, sqlite3.Error):
             return storage_problem(error, file, self._folder / f"{name}.sqlite")
+
         return INTERNAL_ERROR
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -148,5 +156,6 @@ class IndexRegistry:
         with ExitStack() as opened:
             index = self._index(opened.enter_context(closing(IndexDatabase(path))))
             opened.pop_all()
+
         self._indexes[index.spec.name] = index
         return index

@@ -74,11 +74,13 @@ class FilterBudget:
                 503,
                 "the request was abandoned; the caller disconnected or the service is stopping",
             )
+
         if self._spent + time.thread_time() - self._since > self._seconds:
             got = f"more than {self._seconds:g} s of processor time, which is the limit"
             raise invalid(
                 "filter takes too long", got, "fewer or simpler conditions", status=422
             )
+
         self._due = time.monotonic() + _CLOCK_INTERVAL
 
 
@@ -86,6 +88,7 @@ def enlarged(array: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return the array if it has space for `rows` rows, otherwise a copy at least twice as large."""
     if rows <= len(array):
         return array
+
     larger = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
     larger[: len(array)] = array
     return larger
@@ -163,12 +166,15 @@ class NamespaceRows:
             metadata: list[Any] = list(repeat(None, len(self)))
             for row_id, text in self._read_metadata():
                 metadata[self._positions[row_id]] = _decode(text)
+
             budget = budget or FilterBudget()
             with budget.spending():
                 matches = [
                     metadata_filter.matches(fields) for fields in budget.each(metadata)
                 ]
+
             self._passing = state, np.flatnonzero(matches)
+
         return self._passing[1]
 
     def put(
@@ -181,6 +187,7 @@ class NamespaceRows:
             if position == len(self.ids):
                 self.ids.append(row_id)
             positions.append(position)
+
         self.reserve(len(self.ids))
         self._matrix[positions] = vectors
         self._norms[positions] = _lengths(vectors)
@@ -208,4 +215,5 @@ def _lengths(vectors: NDArray[np.float32]) -> Floats:
     for start in range(0, len(vectors), _CHUNK):
         chunk = vectors[start : start + _CHUNK].astype(np.float64)
         lengths[start : start + _CHUNK] = np.sqrt(np.einsum("ij,ij->i", chunk, chunk))
+
     return lengths

@@ -84,6 +84,7 @@ def nearest(
     )
     scores = rounded(_score(closeness, similarity))
     order = np.lexsort((rows.sequence[positions], -scores))[:top_k]
+
     return [*zip(positions[order].tolist(), scores[order].tolist(), strict=True)]
 
 
@@ -99,8 +100,10 @@ def _positions_to_rank(
         if len(rows) <= top_k:
             return np.arange(len(rows))
         return _candidates(rows, query, top_k, similarity, slice(None))
+
     if len(passing) <= max(top_k, len(rows) // _FEW):
         return passing
+
     return _candidates(rows, query, top_k, similarity, passing)
 
 
@@ -119,6 +122,7 @@ def _candidates(
     if isinstance(positions, slice):
         # all rows were candidates: the index of a row is the position
         return possible
+
     return positions[possible]
 
 
@@ -132,6 +136,7 @@ def _bounds(
     dimension = len(query)
     length = float(np.linalg.norm(query))
     direction = query / length if length else query
+
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         product = (rows.matrix @ direction.astype(np.float32))[positions].astype(
             np.float64
@@ -139,6 +144,7 @@ def _bounds(
         norms = rows.norms[positions]
         # the error of the sum (per dimension), and of casting the direction, with a margin
         error = (1.02 * (dimension + 4) * _UNIT) * norms + dimension * _TINY
+
         if similarity == "COSINE":
             inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
             closeness, error = product * inverse, error * inverse
@@ -149,10 +155,12 @@ def _bounds(
             squares = norms**2 + length**2
             closeness = 2 * length * product - squares
             error = 2 * length * error + 1e-14 * squares
+
         lower, upper = closeness - error, closeness + error
         # if the product overflowed, nothing is known about the row
         unknown = ~np.isfinite(lower) | ~np.isfinite(upper)
         lower[unknown], upper[unknown] = -np.inf, np.inf
+
     return lower, upper
 
 
@@ -165,6 +173,7 @@ def _block_maxima(numbers: Floats, top_k: int) -> Floats:
     blocks = len(numbers) // _BLOCK
     if blocks <= top_k:
         return numbers
+
     maxima: Floats = numbers[: blocks * _BLOCK].reshape(blocks, _BLOCK).max(axis=1)
     return maxima
 
@@ -185,10 +194,12 @@ def _closeness(
         difference = vectors - query
         distances: Floats = np.einsum("ij,ij->i", difference, difference)
         return -distances
+
     # einsum adds each row in the same order, so that equal vectors are equally close at every position
     products: Floats = np.einsum("ij,j->i", vectors, query)
     if similarity == "DOT_PRODUCT":
         return products
+
     lengths = rows.norms[positions] * np.linalg.norm(query)
     cosines: Floats = np.divide(
         products, lengths, out=np.zeros_like(products), where=lengths > 0
@@ -239,6 +250,7 @@ class ApproximateSearch:
                 candidates = self._candidates(rows, query, candidate_count, similarity)
                 # too few, if most of the graph is outdated: search all rows
                 passing = candidates if len(candidates) >= top_k else None
+
         return nearest(rows, query, top_k, similarity, passing)
 
     def is_complete(self, rows: NamespaceRows) -> bool:
@@ -267,6 +279,7 @@ class ApproximateSearch:
         missing = missing[np.argsort(rows.versions[missing])][:STEP]
         if not len(missing):
             return
+
         vectors = rows.matrix[missing]
         if similarity == "COSINE":
             # scaled to length 1 (or still 0): the inner product is then the cosine
@@ -274,6 +287,7 @@ class ApproximateSearch:
             vectors = np.divide(
                 vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0
             )
+
         if self._graph is None:
             self._graph = self._new_graph(vectors.shape[1], similarity)
         numbers = np.arange(
@@ -307,6 +321,7 @@ class ApproximateSearch:
         ).keys.astype(np.intp)
         numbers = numbers[self._positions[numbers] < len(rows)]
         positions = self._positions[numbers]
+
         return np.unique(positions[rows.versions[positions] == self._versions[numbers]])
 
 
@@ -323,6 +338,7 @@ def check_approximate(above: int) -> None:
             expected="a number of vectors, at least 1",
             next_step="Omit it for exact search.",
         )
+
     _usearch()
 
 
@@ -376,18 +392,22 @@ def with_vectors(
                 for at, text in texts.items()
                 if queries[at].mode in {side, "HYBRID"}
             }
+
         if not selected:
             return {}
+
         # one batch: a call of a model may be slow
         return dict(zip(selected, embed([*selected.values()]), strict=True))
 
     dense = embedded("DENSE", partial(models.embed_dense, dimension=spec.dimension))
     sparse = embedded("SPARSE", partial(models.embed_sparse, question=True))
     embedded_queries = list(queries)
+
     for at in texts:
         embedded_queries[at] = replace(
             queries[at], question=dense.get(at), sparse=sparse.get(at)
         )
+
     return embedded_queries
 
 
@@ -413,10 +433,13 @@ def fuse(
             parts = [1 / (rank + _RRF_CONSTANT) for rank in ranks]
         else:
             parts = _normalised(ranking)
+
         for (row_id, _), part in zip(ranking, parts, strict=True):
             fused[row_id] = fused.get(row_id, 0.0) + part
+
     ids, scores = [*fused], rounded(np.array([*fused.values()], dtype=np.float64))
     order = np.lexsort((inserted(ids), -scores))
+
     return [
         (ids[index], score)
         for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)
@@ -426,10 +449,12 @@ def fuse(
 def _normalised(ranking: Ranking) -> list[float]:
     if not ranking:
         return []
+
     scores = np.array([score for _, score in ranking])
     # equal scores deviate by rounding errors at most: dividing by that deviation would make noise decisive
     if np.ptp(scores) <= _ROUNDING * np.abs(scores).max():
         return list(repeat(0.5, len(ranking)))
+
     spread = _DEVIATIONS * float(scores.std())
     normalised: list[float] = (
         (scores - (scores.mean() - spread)) / (2 * spread)

@@ -86,6 +86,7 @@ class _Postings(NamedTuple):
         order = np.argsort(dimensions, kind="stable")
         ordered = dimensions[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))  # no dimension is -1
+
         return cls(
             ordered[starts], np.append(starts, len(order)), rows[order], values[order]
         )
@@ -108,6 +109,7 @@ class _Postings(NamedTuple):
         # 41, 42.
         before = np.cumsum(counts) - counts
         postings = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
+
         return self.rows[postings], self.values[postings], np.repeat(known, counts)
 
 
@@ -147,6 +149,7 @@ class InvertedRows:
             # np.resize fills the new half with copies of the old one; each `put` overwrites one of them
             self._sequence = np.resize(self._sequence, 2 * number)
             self._alive = np.resize(self._alive, 2 * number)
+
         self._numbers[row_id] = number
         self._ids.append(row_id)
         self._sequence[number] = sequence
@@ -196,12 +199,14 @@ class InvertedRows:
             matching = matching[np.isin(self._sequence[matching], passing)]
         # without rows, bincount returns integers
         scores = rounded(sums[matching].astype(np.float64))
+
         if len(matching) > top_k:
             # all rows that are equal to the last place stay, because the order of insertion decides between
             # them
             rank = len(scores) - top_k
             is_best = scores >= np.partition(scores, rank)[rank]
             matching, scores = matching[is_best], scores[is_best]
+
         order = np.lexsort((self._sequence[matching], -scores))[:top_k]
         best = zip(matching[order].tolist(), scores[order].tolist(), strict=True)
         return [(self._ids[number], score) for number, score in best]
@@ -212,6 +217,7 @@ class InvertedRows:
         if self._repeats:
             # a row counts once, even if the vector names the dimension several times
             terms = np.unique(np.stack([terms, rows]), axis=1)[0]
+
         row_counts = np.bincount(terms, minlength=count)
         weights: Floats = np.log(
             (len(self) - row_counts + 0.5) / (row_counts + 0.5) + 1
@@ -222,6 +228,7 @@ class InvertedRows:
         """Add new postings to the small set, or merge all into the large set if the small set grows."""
         if not self._pending:
             return
+
         large, small = self._large, self._small
         numbers, vectors = zip(*self._pending, strict=True)
         counts = [len(vector.indices) for vector in vectors]
@@ -238,6 +245,7 @@ class InvertedRows:
         if len(rows) <= max(_SMALL, len(large.rows) // _SHARE):
             self._small = _Postings.sorted(dimensions, rows, values)
             return
+
         self._merge(
             np.concatenate([large.dimensions(), dimensions]),
             np.concatenate([large.rows, rows]),
@@ -259,6 +267,7 @@ class InvertedRows:
             dimensions[remaining], renumbered[rows[remaining]], values[remaining]
         )
         self._small = _EMPTY
+
         if not alive.all():
             self._sequence[: len(self)] = self._sequence[: len(alive)][alive]
             self._ids = list(compress(self._ids, alive.tolist()))

@@ -85,13 +85,16 @@ class IndexSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise self._wrong_field("name", "1 to 64 letters, digits, '_' and '-'")
+
         kinds = get_args(Kind)
         if self.kind not in kinds:
             raise self._wrong_field("kind", f"one of {', '.join(kinds)}")
+
         if self.has_dense:
             self._check_dense()
         else:
             self._check_sparse()
+
         if not self._fits_model():
             wanted = "the name of one model"
             if self.kind == "hybrid":
@@ -99,6 +102,7 @@ class IndexSpec:
             raise self._wrong_field(
                 "model", f"{wanted}, or no model, on a {self.kind} index"
             )
+
         if type(self.rank_start) is not int or self.rank_start not in {0, 1}:
             raise self._wrong_field("rank_start", "0 or 1")
 
@@ -109,6 +113,7 @@ class IndexSpec:
             raise self._wrong_field(
                 "dimension", f"a whole number from 1 to {MAX_DIMENSION}"
             )
+
         similarities = get_args(Similarity)
         if self.similarity not in similarities:
             raise self._wrong_field("similarity", f"one of {', '.join(similarities)}")
@@ -122,6 +127,7 @@ class IndexSpec:
     def _fits_model(self) -> bool:
         if self.model is None:
             return True
+
         # a JSON request can have any value here
         names = self.model.split("+") if isinstance(self.model, str) else []
         count = 2 if self.kind == "hybrid" else 1
@@ -170,6 +176,7 @@ class IndexSpec:
             is_number = re.fullmatch(r"[0-9]{1,9}", dimension, re.ASCII)
             settings["dimension"] = int(dimension) if is_number else dimension
             settings["similarity"] = similarity.upper()
+
         if models:
             settings["model"] = models[0]
         return cls.from_dict(settings)
@@ -183,12 +190,14 @@ class IndexSpec:
             raise _wrong(
                 f"the unknown field {shown(unknown[0])}", ", ".join(sorted(known))
             )
+
         needed = {"name", "dimension", "similarity"}
         if settings.get("kind") == "sparse":
             needed = {"name"}
         missing = sorted(needed - set(settings))
         if missing:
             raise _wrong(f"no {missing[0]}", ", ".join(sorted(needed)))
+
         return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -242,11 +251,13 @@ class Models(NamedTuple):
         """
         if self.dense is None:
             return list(repeat(None, len(texts)))
+
         vectors = self.dense.embed(texts, dimension)
         shape = (len(texts), dimension)
         if vectors.shape != shape or not np.isfinite(vectors).all():
             got = f"an array of shape {vectors.shape}"
             raise _faulty(self.dense.name, got, f"finite numbers of shape {shape}")
+
         return list(vectors)
 
     def embed_sparse(
@@ -255,12 +266,14 @@ class Models(NamedTuple):
         """Return a sparse vector per document or query, or None without a model."""
         if self.sparse is None:
             return list(repeat(None, len(texts)))
+
         embed = self.sparse.queries if question else self.sparse.documents
         vectors = embed(texts)
         # checked, as models of other packages can be wrong, and the index relies on these properties
         if len(vectors) != len(texts) or not all(map(_usable, vectors)):
             expected = f"{len(texts)}, each with unique dimensions from 0 to {MAX_INDEX} and finite values"
             raise _faulty(self.sparse.name, f"{len(vectors)} vectors", expected)
+
         return vectors
 
 
@@ -292,8 +305,10 @@ class HashingModel:
             for word in counts:
                 if word not in features_of:
                     features_of[word] = _features(word)
+
             features = [features_of[word] for word in counts]
             vectors[row] = _hashed(features, list(counts.values()), dimension)
+
         return vectors
 
 
@@ -313,6 +328,7 @@ def _hashed(
     if length == 0:
         # all features cancelled out, which is only possible in very few dimensions
         vector[0] = length = 1.0
+
     hashed: NDArray[np.float64] = vector / length
     return hashed
 
@@ -343,6 +359,7 @@ class Bm25Model:
             vectors.append(
                 SparseArray(dimensions, counts * (_K1 + 1) / (counts + damping))
             )
+
         return vectors
 
     def queries(self, texts: Sequence[str]) -> list[SparseArray]:
@@ -385,14 +402,17 @@ def words_of(text: str) -> list[str]:
 def _load(kind: str, name: str | None) -> Any:
     if name is None:
         return None
+
     group, built_in, replacements = _KNOWN_MODELS[kind]
     if name in built_in:
         return built_in[name]()
+
     offered = entry_points(group=group)
     if name in offered.names:
         return offered[name].load()()
     if name in replacements:
         return replacements[name]()
+
     raise InputError(
         f"loading the model {name!r} for {kind} vectors",
         got="no such model",
@@ -406,6 +426,7 @@ def _features(word: str) -> list[int]:
     framed = f"<{word[:_LONGEST_WORD]}>"
     starts = range(len(framed) - _GRAM + 1)
     parts = [f"p{framed[start : start + _GRAM]}" for start in starts]
+
     return [_digest(feature, 8) for feature in (f"w{word}", *parts)]
 
 
@@ -425,6 +446,7 @@ def _usable(vector: SparseArray) -> bool:
     is_unique = 0 < len(indices) == len(weights) == len(np.unique(indices))
     if not is_unique or indices.min() < 0 or indices.max() > MAX_INDEX:
         return False
+
     return bool(np.isfinite(weights).all())
 
 

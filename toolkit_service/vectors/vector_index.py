@@ -146,6 +146,7 @@ class VectorIndex:
         for row, dense, sparse in zip(new, dense_vectors, sparse_vectors, strict=True):
             vector = row.vector if dense is None else dense
             embedded.append(row._replace(vector=vector, sparse=sparse))
+
         self._put(namespace, embedded)
 
     def query(
@@ -168,6 +169,7 @@ class VectorIndex:
                         for row_id, score in ranking
                     ]
                 )
+
             return results
 
     def begin_query(
@@ -191,6 +193,7 @@ class VectorIndex:
             if not requested.has_both:
                 # a single ranking continues to the last row; fused rankings are complete as they are
                 requested = replace(requested, top_k=len(stored.rows))
+
             ranking = self._ranked(stored, requested, budget)
             if len(self._open_queries()) >= MAX_OPEN:
                 raise invalid(
@@ -198,6 +201,7 @@ class VectorIndex:
                     f"{MAX_OPEN} open ones",
                     "fewer: end one, or let one expire",
                 )
+
             query_id = str(uuid.uuid4())
             self._resumable[query_id] = _ResumableQuery(
                 stored.key, iter(ranking), query.include, max_idle, self._clock()
@@ -212,6 +216,7 @@ class VectorIndex:
         with self._lock:
             query = self._open_query(query_id)
             query.used = self._clock()
+
             results: list[ScoredRow] = []
             for row_id, score in query.remaining:
                 row = self._database.find(query.namespace, row_id)
@@ -219,6 +224,7 @@ class VectorIndex:
                     results.append(ScoredRow(row, score))
                 if len(results) == count:
                     break
+
             return results, query.include
 
     def end_query(self, query_id: str) -> None:
@@ -240,8 +246,10 @@ class VectorIndex:
             rows = self._database.page(
                 self._namespace(namespace).key, start, page.limit + 1, prefix
             )
+
         if len(rows) <= page.limit:
             return "", rows
+
         first_of_next = rows[page.limit]
         return str(first_of_next.sequence), rows[: page.limit]
 
@@ -253,6 +261,7 @@ class VectorIndex:
             raise ApiError(
                 400, "Only one of ids or prefix must be provided.", verbatim=True
             )
+
         with self._lock:
             key = self._namespace(namespace).key
             if body.prefix:
@@ -290,6 +299,7 @@ class VectorIndex:
                 vector = self._models.embed_dense(texts, self.spec.dimension)[0]
             if sparse is None:
                 sparse = self._models.embed_sparse(texts, question=False)[0]
+
         changes = {"vector": vector, "sparse": sparse}
         return {
             field: changed for field, changed in changes.items() if changed is not None
@@ -309,9 +319,11 @@ class VectorIndex:
                 "Only and only one of the ids, prefix, or filter must be provided."
             )
             raise ApiError(400, message, verbatim=True)
+
         metadata_filter = bodies.read_filter(body.filter)
         if body.filter is not None and metadata_filter is None:
             raise invalid("filter", "an empty one", "at least one condition")
+
         with self._lock:
             stored = self._namespace(namespace)
             ids = _selected_ids(stored.rows, body, metadata_filter, budget)
@@ -339,6 +351,7 @@ class VectorIndex:
             with self._database.transaction():
                 for key in keys.values():
                     self._database.clear(key)
+
             self._namespaces |= {
                 name: self._empty_namespace(key) for name, key in keys.items()
             }
@@ -363,16 +376,19 @@ class VectorIndex:
         with self._lock:
             stored = self._existing(name)
             replaced = self._namespaces.get(new_name)
+
             may_replace = delete_existing and replaced is not stored
             if replaced is not None and not may_replace:
                 raise ApiError(
                     400,
                     f"Namespace {new_name} for the index {self.spec.name} already exists",
                 )
+
             with self._database.transaction():
                 if replaced is not None:
                     self._database.drop_namespace(replaced.key)
                 self._database.rename_namespace(stored.key, new_name)
+
             self._namespaces[new_name] = self._namespaces.pop(name)
 
     def random(self, *, namespace: str = "") -> IndexRow | None:
@@ -395,6 +411,7 @@ class VectorIndex:
             raise invalid(
                 problem, "no embedding model", "an index with one", status=422
             )
+
         return self._models
 
     def _with_vectors(self, queries: Sequence[IndexQuery]) -> list[IndexQuery]:
@@ -410,11 +427,13 @@ class VectorIndex:
         rows = stored.rows
         if not len(rows):
             return []
+
         passing = None
         if query.filter is not None:
             passing = rows.passing(query.filter, budget)
         if not query.has_both:
             return self._rankings(stored, query, query.top_k, passing)[0]
+
         # both sides contribute as many rows for every small top_k, so that the first hits stay the same
         rankings = self._rankings(stored, query, max(query.top_k, DEPTH), passing)
         return fuse(
@@ -439,6 +458,7 @@ class VectorIndex:
                 rows, query.question.astype(np.float64), top_k, similarity, passing
             )
             rankings.append([(rows.ids[position], score) for position, score in best])
+
         if query.sparse is not None:
             # the inverted index knows rows by sequence number
             sequences = None if passing is None else rows.sequence[passing]
@@ -446,6 +466,7 @@ class VectorIndex:
             rankings.append(
                 inverted.nearest(query.sparse, top_k, idf=query.idf, passing=sequences)
             )
+
         return rankings
 
     def _inverted(self, stored: _Namespace) -> InvertedRows:
@@ -462,6 +483,7 @@ class VectorIndex:
             raise ApiError(
                 404, f"Namespace {name} for the index {self.spec.name} does not exist"
             )
+
         return self._namespaces[name]
 
     def _empty_namespace(self, key: int) -> _Namespace:
@@ -475,9 +497,11 @@ class VectorIndex:
             with self._database.transaction():
                 key = stored.key if stored else self._database.add_namespace(namespace)
                 sequences = self._database.put(key, rows)
+
             if stored is None:
                 # only after the transaction: if it fails, the namespace does not exist
                 stored = self._namespaces[namespace] = self._empty_namespace(key)
+
             vectors = np.stack([row.vector for row in rows])
             stored.rows.put([row.id for row in rows], sequences, vectors)
             if stored.inverted is not None:
@@ -492,6 +516,7 @@ class VectorIndex:
                 expected="the row with this id, which is in memory",
                 next_step="Restart the service: something else changed the file.",
             )
+
         return row
 
     def _open_query(self, query_id: str) -> _ResumableQuery:
@@ -531,8 +556,10 @@ def _selected_ids(
         return [
             rows.ids[position] for position in rows.passing(metadata_filter, budget)
         ]
+
     if body.prefix is not None:
         return [row_id for row_id in rows.ids if row_id.startswith(body.prefix)]
+
     requested = body.ids or []
     if isinstance(requested, str):
         requested = [requested]

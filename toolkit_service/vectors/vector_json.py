@@ -74,6 +74,7 @@ def _add_vectors(items: list[dict[str, Any]], rows: Sequence[IndexRow]) -> None:
     sparse = iter(
         json_arrays([vector.values.astype(np.float32) for vector in sparse_vectors])
     )
+
     for item, row in zip(items, rows, strict=True):
         # the iterators contain only the rows that have such a vector
         if row.vector.size:
@@ -91,6 +92,7 @@ def results_as_json(
     """Return the results of a query, each with the score."""
     scores = score_numbers([result.score for result in results])
     rows = rows_as_json([result.row for result in results], include)
+
     return [
         {"id": row.pop("id"), "score": score, **row}
         for row, score in zip(rows, scores, strict=True)
@@ -107,6 +109,7 @@ def score_numbers(scores: Sequence[float]) -> list[float]:
         singles = np.clip(
             np.array(scores, dtype=np.float64), _FLOAT32.min, _FLOAT32.max
         ).astype(np.float32)
+
     numbers: list[float] = pc.cast(_digits(singles), pa.float64()).to_pylist()
     return numbers
 
@@ -122,8 +125,10 @@ def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
     """
     if not arrays:
         return []
+
     ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int32)
     rows = pa.ListArray.from_arrays(pa.array(ends), _digits(np.concatenate(arrays)))
+
     return [
         msgspec.Raw(f"[{row}]".encode())
         for row in pc.binary_join(rows, ",").to_pylist()
@@ -138,4 +143,5 @@ def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
         mask = pa.array(is_whole)
         with_fraction = pc.binary_join_element_wise(digits.filter(mask), ".0", "")
         digits = pc.replace_with_mask(digits, mask, with_fraction)
+
     return digits

@@ -184,6 +184,7 @@ def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
         raise invalid(
             f"index {name!r}", "another body", "a JSON object with its fields"
         )
+
     fields = {key: bodies.integral_as_int(setting) for key, setting in body.items()}
     fields["name"] = name
     try:
@@ -194,6 +195,7 @@ def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
         names = {spec.name for spec in registry.specs()}
         status = 409 if name in names else 400
         raise ApiError(status, str(error)) from None
+
     return _json(index.spec)
 
 
@@ -245,6 +247,7 @@ def _operation(
                 budget.end()
 
         endpoint.__doc__ = run.__doc__
+
         for suffix in suffixes:
             path = _PATHS[suffix].replace("OPERATION", name)
             for method in methods:
@@ -260,6 +263,7 @@ def _operation(
                     errors=(404, 422),
                 )
                 declared(endpoint)
+
         return run
 
     return declare
@@ -309,6 +313,7 @@ def query(
         results_as_json(rows, query.include)
         for query, rows in zip(queries, results, strict=True)
     ]
+
     # as the public service does, an array of one query is answered like a single query
     return lists if len(lists) > 1 else lists[0]
 
@@ -332,6 +337,7 @@ def _resumable_query(call: Call) -> Any:
     query_id, rows = call.index.begin_query(
         query, max_idle=max_idle, namespace=call.namespace, budget=call.budget
     )
+
     return {"uuid": query_id, "scores": results_as_json(rows, query.include)}
 
 
@@ -388,6 +394,7 @@ def _delete(call: Call) -> Any:
     """Remove vectors by ids, by a prefix or by a filter."""
     fields = call.body if isinstance(call.body, dict) else {"ids": call.body}
     body = bodies.read_item(fields, bodies.DeleteVectors)
+
     return {
         "deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)
     }

@@ -41,6 +41,7 @@ def read_dotnet(lines: list[str]) -> StackTrace:
             frames.append(frame)
         elif "--- End of inner exception" in line:
             break  # the frames of the outer exceptions follow
+
     return trace_of("dotnet", errors, frames)
 
 

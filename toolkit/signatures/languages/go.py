@@ -40,8 +40,10 @@ def read_go(lines: list[str]) -> StackTrace:
             reader.routines += 1
         else:
             reader.read_frame(number, line)
+
         if reader.routines > 1:
             break
+
     if reader.frames and not reader.errors:
         reader.errors.append(("panic", ""))
     return trace_of("go", reader.errors, reader.frames)
@@ -63,6 +65,7 @@ class _GoReader:
             return
         if not line.endswith(")"):
             return
+
         found = _FRAME.match(line.removeprefix("created by "))
         if found is not None:
             function = found[1].rpartition("/")[2]
@@ -80,12 +83,15 @@ def _error(line: str) -> Error | None:
     """Return the type and message of a panic, or None if the line is none."""
     if ": " not in line:
         return None
+
     found = _PANIC.match(line.strip())
     if found is None:
         return None
+
     message = found[1]
     if message.startswith(_RUNTIME_ERROR):
         return "runtime error", message.removeprefix(_RUNTIME_ERROR)
     if line.lstrip().startswith("panic"):
         return "panic", message
+
     return "fatal error", message

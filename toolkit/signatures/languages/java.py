@@ -47,6 +47,7 @@ def read_java(lines: list[str]) -> StackTrace:
     """Read a trace: the line of each error is followed by the frames of the error."""
     reader = _JavaReader()
     frames = [*map(_FRAME_OF_LINE.__getitem__, lines), None]
+
     # most lines are frames, which are added together: up to the next line that is none
     first_frame = 0
     while not reader.is_complete:
@@ -56,6 +57,7 @@ def read_java(lines: list[str]) -> StackTrace:
             break
         reader.read_other_line(lines[other_line])
         first_frame = other_line + 1
+
     reader.complete_error()
     return trace_of("java", reader.errors, reader.frames)
 
@@ -98,12 +100,14 @@ class _JavaReader:
             return True
         if self.errors or self.head:
             return False
+
         return _ERROR_OF_LINE[line] is not None
 
     def complete_error(self) -> None:
         """Add the error that `head` begins, and begin the list of frames. Without a head, do nothing."""
         if not self.head:
             return
+
         self._frames_above = self.frames
         self.frames = []
         error = _ERROR_OF_LINE[self.head]

@@ -58,8 +58,10 @@ def read_javascript(lines: list[str]) -> StackTrace | None:
             reader.read_other_line(line)
         else:
             reader.read_frame(frame)
+
     if not reader.frames and not reader.errors:
         return None
+
     return trace_of("javascript", reader.errors, reader.frames)
 
 
@@ -85,6 +87,7 @@ class _JavaScriptReader:
         if error is not None:
             self.errors.append(error)
             self.frames = []
+
         self._awaits_frame = False
 
     def read_other_line(self, line: str) -> None:
@@ -94,6 +97,7 @@ class _JavaScriptReader:
         if cause and self.errors:
             self._begin(cause[1])
             return
+
         begins_error = _begins_error(head)
         is_before_frames = self._awaits_frame or begins_error
         if is_before_frames and line.strip():
@@ -118,6 +122,7 @@ class _JavaScriptReader:
         code = _CODE.match(line)
         if code is None:
             return
+
         kind, message = self.errors[-1]
         if f"[{code[1]}]" not in kind:
             self.errors[-1] = (f"{kind} [{code[1]}]", message)
@@ -135,6 +140,7 @@ def _frame(line: str) -> Frame | None:
         found = _GECKO_FRAME.match(line)
     if not found:
         return None
+
     column = int((found[3] or "0")[:_MOST_DIGITS])
     return Frame(found[1] or "", found[2] or "", column)
 
@@ -147,9 +153,11 @@ def _error(line: str, message_lines: list[str]) -> Error | None:
     line = line.strip()
     if not line:
         return None
+
     found = _ERROR.match(line)
     if found is None:
         return "Error", line
+
     kind, code, rest = found.groups()
     if code:
         kind = f"{kind} [{code}]"

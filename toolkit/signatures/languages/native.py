@@ -76,8 +76,10 @@ def read_native(lines: list[str]) -> StackTrace | None:
             reader.read_frame(numbered)
         else:
             reader.read_other_line(line)
+
         if reader.is_complete:
             break
+
     return reader.trace()
 
 
@@ -102,6 +104,7 @@ class _NativeReader:
         if not self._frames:
             self.kind = _named_error(line) or self.kind
             return
+
         # lines of valgrind and indented ones belong to a stack
         is_inner_line = line.startswith(("    ", "==")) and line.strip() != ""
         self.is_complete = not is_inner_line or _VALGRIND.match(line) is not None
@@ -110,6 +113,7 @@ class _NativeReader:
         """Return the trace; None without a kind of error or without frames."""
         if not self.kind or not self._frames:
             return None
+
         function = _function(self.kind, self._frames)
         frames = tuple(self._frames[:MOST_FRAMES])
         return StackTrace("native", ((self.kind, ""),), function, frames)
@@ -120,6 +124,7 @@ def _function(kind: str, frames: list[Frame]) -> str:
     own = filterfalse(_is_of_runtime, frames)
     if kind == "stack-overflow":
         return frequent(Counter(frame.function for frame in list(own) or frames))
+
     return next(own, frames[0]).function
 
 
@@ -143,6 +148,7 @@ def _sanitizer_frame(found: re.Match[str]) -> _NumberedFrame:
     if place is not None:
         path = place[1]
         function = function[: place.start()]
+
     return _NumberedFrame(number, Frame(_function_name(function), path))
 
 
@@ -174,18 +180,22 @@ def _named_error(line: str) -> str | None:
     sanitizer = _SANITIZER.search(line)
     if sanitizer is not None:
         return _sanitizer_error(sanitizer[1], sanitizer[2])
+
     fuzzer = _FUZZER.search(line)
     if fuzzer is not None:
         return fuzzer[1].strip().partition(" after")[0]
+
     undefined = _UNDEFINED.match(line)
     if undefined is not None:
         message = _VALUES.sub("<value>", undefined[1])
         return message.partition(":")[0].partition(" <value>")[0]
     if _LEAK.match(line):
         return "memory leak"
+
     valgrind = _VALGRIND.match(line)
     if valgrind is not None:
         return _valgrind_error(valgrind[1])
+
     return None
 
 
@@ -205,6 +215,7 @@ def _valgrind_error(message: str) -> str | None:
         return _VALUES.sub("", without_size).strip()
     if " lost in loss record " in message:
         return "memory leak"
+
     return None
 
 
@@ -219,6 +230,7 @@ def _function_name(signature: str) -> str:
     if not name.startswith("operator"):
         name = _without_brackets(name).strip() or name
     plain_name = _CLONES.sub("", name).removesuffix(" const")
+
     return plain_name.rpartition(" ")[2]
 
 
@@ -233,4 +245,5 @@ def _without_brackets(name: str) -> str:
             depth -= 1
         elif depth == 0:
             outside.append(sign)
+
     return "".join(outside)

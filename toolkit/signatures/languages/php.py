@@ -42,15 +42,18 @@ def read_php(lines: list[str]) -> StackTrace:
             errors.append(error)
         elif len(errors) <= 1:
             frames += _frames(line)
+
     return trace_of("php", errors[::-1], frames)
 
 
 def _error(line: str) -> Error | None:
     if " in " not in line:
         return None
+
     head = _HEAD.search(line)
     if head is None:
         return None
+
     return head[1], head[2]
 
 
@@ -59,8 +62,10 @@ def _frames(line: str) -> list[Frame]:
     found = _FRAME.match(line.removeprefix("Next "))
     if found is None:
         return []
+
     path, without_path, call = found.groups()
     function = call.partition("(")[0].replace("->", ".").replace("::", ".")
     if not function:
         return []
+
     return [Frame(function, path or without_path or "")]

@@ -59,6 +59,7 @@ def read_python(lines: list[str]) -> StackTrace | None:
             reader.begin_trace(line)
         elif reader.is_in_trace:
             reader.read_line(number, line)
+
     return reader.trace()
 
 
@@ -87,6 +88,7 @@ class _PythonReader:
         if frame is not None:
             self._frames.append(frame)
             return
+
         repetitions = _repetitions(line)
         if repetitions and self._frames:
             self._frames += self._frames[-1:] * repetitions
@@ -105,9 +107,11 @@ class _PythonReader:
         """Return the trace of all lines; None without an error."""
         if not self._chain:
             return None
+
         if not self._is_group:
             # the root cause is printed first, but the members of a group are printed last
             self._chain.reverse()
+
         errors = [error for error, _ in self._chain]
         _, frames_of_cause = self._chain[-1]
         return trace_of("python", errors, frames_of_cause)
@@ -124,9 +128,11 @@ def _repetitions(line: str) -> int:
     """Return how often a recursion repeated the last frame; 0 if the line does not tell it."""
     if "[Previous line repeated" not in line:
         return 0
+
     repeated = _REPEATED.match(line)
     if repeated is None:
         return 0
+
     return min(int(repeated[1]), _MOST_REPEATED)
 
 

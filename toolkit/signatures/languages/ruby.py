@@ -45,14 +45,17 @@ def read_ruby(lines: list[str]) -> StackTrace:
         if found is None:
             line_above = line.strip() or line_above
             continue
+
         path, function, message, kind = found.groups()
         if kind:
             errors.append((kind, message or ""))
             frames = []
         elif not frames and not errors:
             errors += _errors_above(line_above)
+
         method = _CLASS.sub("", plain_name(function))
         frames.append(Frame(method, path))
+
     return trace_of("ruby", errors, frames)
 
 

@@ -45,6 +45,7 @@ def read_rust(lines: list[str]) -> StackTrace:
             reader.add_panic(number, panic)
         elif reader.errors:
             reader.read_frame(number, line)
+
     return reader.trace()
 
 
@@ -81,4 +82,5 @@ class _RustReader:
         trace = trace_of("rust", self.errors, frames)
         if self._source and not trace.frame:
             return StackTrace("rust", trace.errors, file_stem(self._source), ())
+
         return trace

@@ -57,6 +57,7 @@ class Faults:
         faults = cls()
         if file is None:
             return faults
+
         try:
             faults.script.put(parse_json(file.read_bytes()))
         except (OSError, ApiError, InputError) as error:
@@ -65,12 +66,14 @@ class Faults:
                 got=error.strerror if isinstance(error, OSError) else str(error),
                 expected="a JSON file as toolkit_service.demo.faults describes it",
             ) from None
+
         return faults
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations that show, replace and clear the script."""
         path = "/admin/faults"
         shown = "Show the fault script with counts."
+
         return (
             Operation(
                 "GET", path, "faults", shown, self._show, CountedFaults, tag="service"
@@ -104,6 +107,7 @@ class Faults:
             self.script.put(await read_json(request))
         except InputError as error:
             raise ApiError(400, str(error)) from None
+
         return JSONResponse(self.script.shown())
 
     async def _clear(self, _: Request, __: Query) -> Response:
@@ -128,9 +132,11 @@ class _FaultyApp:
         if scope["type"] != "http" or scope["path"].startswith(_ADMIN):
             await self._app(scope, receive, send_on)
             return
+
         if self._listings_since != self._script.given:
             # a new script begins with new listings
             self._listings_since, self._listings = self._script.given, Listings()
+
         method, path = scope["method"], scope["path"]
         fault = self._script.strike(method, path)
         has_pages = self._script.has_pages(method, path)
@@ -145,6 +151,7 @@ class _FaultyApp:
             cursor, scope["query_string"], body = self._listings.translated(
                 scope["query_string"], body
             )
+
         if fault is not None and not fault.calls_service:
             response = _scripted(fault, path)
         else:
@@ -154,9 +161,11 @@ class _FaultyApp:
                 response.body = self._listings.with_fault(
                     path, cursor, response.body, page
                 )
+
         if fault is None:
             await _pass_on(response, send_on)
             return
+
         # the server would correct some faults: the response is written to the connection directly
         response.body = _changed(response.body, fault)
         await send(response, fault, _connection(scope), head_only=method == "HEAD")
@@ -173,6 +182,7 @@ class _FaultyApp:
             nonlocal sent
             if sent:
                 return {"type": "http.disconnect"}
+
             sent = True
             return {"type": "http.request", "body": body, "more_body": False}
 
@@ -181,11 +191,13 @@ class _FaultyApp:
             if message["type"] != "http.response.start":
                 content.extend(message.get("body", b""))
                 return
+
             status = message["status"]
             for name, text in message.get("headers", []):
                 headers[name.decode("latin-1").lower()] = text.decode("latin-1")
 
         await self._app(scope, receive, keep)
+
         return ScriptedResponse(status, headers, bytes(content))
 
 
@@ -212,8 +224,10 @@ def _without_fields(body: bytes, names: tuple[str, ...]) -> bytes:
         content: Any = json.loads(body)
     except ValueError:
         return body
+
     if not isinstance(content, dict):
         return body
+
     for name in names:
         content.pop(name, None)
     return json.dumps(content).encode()
@@ -239,4 +253,5 @@ def _connection(scope: Scope) -> BoundedHttp:
             got="a server that does not expose its connections",
             expected="uvicorn with toolkit.base.serving.BoundedHttp",
         )
+
     return connection

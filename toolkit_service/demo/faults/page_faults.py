@@ -48,6 +48,7 @@ class Listings:
             return "", query, body
         if body_cursor not in self.invented:
             return body_cursor, query, body
+
         content["cursor"] = self.invented[body_cursor]
         return content["cursor"], query, json.dumps(content).encode()
 
@@ -62,6 +63,7 @@ class Listings:
         )
         if rows_name is None:
             return body
+
         cursor_name = _CURSORS.get(rows_name, "cursor")
         rows, next_cursor = page[rows_name], page.get(cursor_name) or ""
         previous_rows = self._remember(path, rows, next_cursor)
@@ -75,6 +77,7 @@ class Listings:
             next_cursor = self._made_up(cursor)
         else:
             next_cursor = self._faulty_cursor(path, cursor, next_cursor, fault)
+
         page[rows_name] = _rows(rows, previous_rows, fault)
         page[cursor_name] = next_cursor
         if not next_cursor:
@@ -98,6 +101,7 @@ class Listings:
             return self.first_cursors.get(path, next_cursor)
         if fault.cursor == "endless":
             return next_cursor or self._made_up(cursor)
+
         return next_cursor
 
     def _made_up(self, cursor: str) -> str:
@@ -131,6 +135,7 @@ def _rows(rows: list[Any], previous_rows: list[Any], fault: PageFault) -> list[A
     if fault.twice:
         # each row is followed by the same row
         rows = list(chain.from_iterable(zip(rows, rows, strict=True)))
+
     rows = _ORDERS[fault.order](rows)
     return rows + _copies_of_last(rows, fault.extra)
 
@@ -164,6 +169,7 @@ def _renamed(row: dict[str, Any], number: int) -> dict[str, Any]:
     renamed = copy.deepcopy(row)
     id_name = next((name for name in _IDS if name in renamed), "id")
     renamed[id_name] = f"{renamed.get(id_name, '')}-extra-{number}"
+
     return renamed
 
 
@@ -172,4 +178,5 @@ def _object(body: bytes) -> dict[str, Any]:
         content = json.loads(body)
     except (ValueError, RecursionError):
         return {}
+
     return content if isinstance(content, dict) else {}

@@ -97,6 +97,7 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
             raise ValueError("body, body_base64 and json exclude each other")
         if self.cut and self.reset:
             raise ValueError("cut and reset exclude each other")
+
         for name, text in self.headers.items():
             _check_header(name, text or "")
         # an error now rather than at the first request
@@ -116,6 +117,7 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
             return _decoded(self.body_base64, "body_base64")
         if self.body is not None:
             return self.body.encode()
+
         return None
 
     def matches(self, method: str, path: str) -> bool:
@@ -165,6 +167,7 @@ class FaultScript:
             raise _error(
                 "another value", "an object with the one field 'faults', an array"
             )
+
         entries = document["faults"]
         self._counted = [
             _CountedFault(_fault(entry, position))
@@ -191,6 +194,7 @@ class FaultScript:
             if applied is None and counted.fault.is_due(counted.requests):
                 applied = counted.fault
                 counted.struck += 1
+
         return applied
 
     def has_pages(self, method: str, path: str) -> bool:

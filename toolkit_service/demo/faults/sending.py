@@ -54,6 +54,7 @@ async def send(
         stop = min(stop, _offset(end, head, body))
     await _write(connection, head[:stop])
     sent_body = body[: max(0, stop - len(head))]
+
     if fault.bytes_per_second is None:
         await _write(connection, sent_body)
     else:
@@ -81,16 +82,19 @@ def written(response: ScriptedResponse, fault: Fault) -> tuple[bytes, bytes]:
     if fault.gzip:
         headers["content-encoding"] = "gzip"
         body = _compressed(body, fault.gzip)
+
     if fault.chunked:
         headers["transfer-encoding"] = "chunked"
         headers.pop("content-length", None)
         body = _chunked(body)
     else:
         headers["content-length"] = str(max(0, len(body) + fault.length_off))
+
     headers["connection"] = "close"
     _change_headers(headers, fault)
     lines = [f"HTTP/1.1 {response.status} {_phrase(response.status)}"]
     lines += [f"{name}: {text}" for name, text in headers.items()]
+
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), body
 
 
@@ -134,6 +138,7 @@ def _compressed(body: bytes, fault: str) -> bytes:
         compressed[-_TRAILER] ^= 0xFF
     elif fault == "no_trailer":
         del compressed[-_TRAILER:]
+
     return bytes(compressed)
 
 
@@ -156,6 +161,7 @@ async def _write(connection: BoundedHttp, data: bytes) -> None:
     """Send these bytes, and wait until they are handed to the system."""
     if not connection.is_open:
         return
+
     connection.take_over()
     connection.transport.write(data)
     while connection.transport.get_write_buffer_size() and connection.is_open:  # noqa: ASYNC110 - no event
