@@ -61,7 +61,7 @@ DENSITY = {
     "toolkit/filters": 0.22,
     "toolkit/fixes": 0.187,
     "toolkit/loading": 0.202,
-    "toolkit_service": 0.18,
+    "toolkit_service": 0.182,
     "toolkit/redrive": 0.186,
     "toolkit/failures": 0.182,
     "toolkit/reports": 0.184,
