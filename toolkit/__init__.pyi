@@ -24,7 +24,6 @@ from toolkit.filters.query import HybridOptions as HybridOptions
 from toolkit.filters.query import VectorQuery as VectorQuery
 from toolkit.fixes.checking import check_fix as check_fix
 from toolkit.fixes.failed_request import reproduce as reproduce
-from toolkit.fixes.failure_memory import index_failures as index_failures
 from toolkit.fixes.replaying import replay_failure as replay_failure
 from toolkit.fixes.runbooks import suggest_runbooks as suggest_runbooks
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
@@ -86,6 +85,7 @@ from toolkit.tables.vector_matrix import as_matrix as as_matrix
 from toolkit.vectors.answers import check_queries as check_queries
 from toolkit.vectors.answers import pin_queries as pin_queries
 from toolkit.vectors.calibration import calibrate_threshold as calibrate_threshold
+from toolkit.vectors.failure_memory import index_failures as index_failures
 from toolkit.vectors.fusion import compare_fusion as compare_fusion
 from toolkit.vectors.health import audit_vectors as audit_vectors
 from toolkit.vectors.judged_hits import compare_hits as compare_hits

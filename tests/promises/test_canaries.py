@@ -37,11 +37,11 @@ from tests.promises.canaries import (
 )
 from tests.promises.conftest import Planted
 from toolkit.cli import main
+from toolkit.failures.watching import Watch
 from toolkit.snapshots.manifest import WATCHED
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.runbook_notes import runbooks_markup
 from toolkit.widgets.watch_panel import WatchPanel
-from toolkit.widgets.watching import Watch
 from toolkit_service.demo.local_service import LocalService
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import toolkit as tk
 from tests.soak.simulated_queue import Failure, SimulatedQueue, listening
 from toolkit.errors import ServiceError
-from toolkit.widgets.watching import Watch
+from toolkit.failures.watching import Watch
 
 _TOKEN = "token-of-the-soak"
 _TEXTS = (

@@ -17,12 +17,12 @@ from tests.soak.simulated_queue import Failure, SimulatedQueue, listening
 from tests.soak.watching import watched
 from toolkit.cli import main
 from toolkit.errors import InputError, ServiceError
+from toolkit.failures.group_counts import GroupCount
+from toolkit.failures.notices import sender_of
+from toolkit.failures.watching import Watch
 from toolkit.snapshots.manifest import WATCHED
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.widgets.group_counts import GroupCount
-from toolkit.widgets.notices import sender_of
 from toolkit.widgets.watch_panel import WatchPanel
-from toolkit.widgets.watching import Watch
 
 NOW = datetime.now(UTC).replace(minute=30, second=0, microsecond=0)
 TOKEN = "token-of-the-watched-queue"
@@ -287,7 +287,7 @@ def test_the_command_looks_once(service, queue, tmp_path, monkeypatch, capsys):
 
 def test_a_webhook_that_answers_slowly_has_a_deadline(monkeypatch):
     """One byte per moment keeps no look waiting: the time is that of the whole response."""
-    monkeypatch.setattr("toolkit.widgets.notices._SECONDS", 1.0)
+    monkeypatch.setattr("toolkit.failures.notices._SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         ended = threading.Event()
 

@@ -31,8 +31,8 @@ def _watch(given: argparse.Namespace) -> ExitStatus:
     from toolkit.cli.heartbeat import heartbeat_file  # noqa: PLC0415 - heavy
     from toolkit.cli.schedule import Schedule, SchedulePlan  # noqa: PLC0415 - heavy
     from toolkit.cli.terminal import say_wrapped  # noqa: PLC0415 - heavy
-    from toolkit.widgets.notices import sender_of  # noqa: PLC0415 - heavy
-    from toolkit.widgets.watching import Watch  # noqa: PLC0415 - heavy
+    from toolkit.failures.notices import sender_of  # noqa: PLC0415 - heavy
+    from toolkit.failures.watching import Watch  # noqa: PLC0415 - heavy
 
     send = sender_of(given.notify, given.confirm)
 

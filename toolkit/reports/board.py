@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any
 
-State = Literal["new", "back again", "growing", "steady", "ended"]
-
-STATES: Final[tuple[State, ...]] = ("new", "back again", "growing", "steady", "ended")
-"""States of a problem, in the order of the page:
-
-- new: it began within the last 24 hours of the data.
-- back again: an earlier problem began again within the last 24 hours.
-- growing: it is older, and the rate is clearly higher than before.
-- steady: it is older, and continues.
-- ended: it does not continue.
-"""
+from toolkit.failures.group_states import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +16,7 @@ class Problem:
     Attributes
     ----------
     state : str
-        One of `STATES`.
+        One of `toolkit.failures.group_states.STATES`.
     title, where, detail : str
         The error, the workflows by their short names, and the place in the code or a value in common.
     since, until : datetime

@@ -1,6 +1,6 @@
 """Find the problems of a report: explanations, and changed groups that no explanation contains.
 
-`board.STATES` defines the states. Headline, page, Markdown, e-mail and JSON show the same problems.
+`group_states.STATES` defines the states. Headline, page, Markdown, e-mail and JSON show the same problems.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import pandas as pd
 from toolkit.base.time_zones import time_zone
 from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.wording import counted, shorten, span
+from toolkit.failures.group_states import STATES, State
 from toolkit.failures.matching_rows import rows_meeting
 from toolkit.failures.selection import NONE
 from toolkit.redrive.choices import recommended
-from toolkit.reports.board import STATES, Problem, State
+from toolkit.reports.board import Problem
 from toolkit.reports.evidence import Evidence, Story
 from toolkit.reports.spoken_times import age_text, day_and_time, times_between
 from toolkit.tables.freshness import Freshness

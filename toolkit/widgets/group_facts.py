@@ -14,11 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from toolkit.drawing.wording import shorten
+from toolkit.failures.group_states import GroupState, group_states, in_order
 from toolkit.reports.spoken_times import day_and_time
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.header_maps import header_map
 from toolkit.widgets.failure_rows import FailureRows
-from toolkit.widgets.group_states import GroupState, group_states, in_order
 from toolkit.widgets.panel import is_missing
 
 _SHARED: Final = {

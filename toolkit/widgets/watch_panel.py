@@ -16,13 +16,13 @@ from toolkit.base.errors import InputError, ToolkitError
 from toolkit.base.python_code import Code, PublicCall, fill
 from toolkit.base.times import Duration, parse_duration
 from toolkit.drawing.wording import counted
+from toolkit.failures.notices import sender_of
+from toolkit.failures.watching import Look, Watch
 from toolkit.service.settings import Service
-from toolkit.widgets.notices import sender_of
 from toolkit.widgets.page_panel import PagePanel, kit_module
 from toolkit.widgets.page_parts import MESSAGE_LOCK, script, synced
 from toolkit.widgets.panel import Job, on_loop
 from toolkit.widgets.shown_code import code_markup
-from toolkit.widgets.watching import Look, Watch
 
 _CALL: Final = PublicCall("watch_failures", ("path", "every"))
 _LEAST_SECONDS: Final = 1.0

@@ -24,7 +24,9 @@ import pyarrow as pa
 
 from toolkit.base.errors import ToolkitError
 from toolkit.drawing.wording import counted
+from toolkit.failures.group_counts import GroupCount, hour_of, hours_of
 from toolkit.failures.grouping import group_failures
+from toolkit.failures.notices import Sender
 from toolkit.failures.selection import select_timed
 from toolkit.secrets.redaction import visible
 from toolkit.service.settings import Service
@@ -34,8 +36,6 @@ from toolkit.snapshots.object_store import open_store
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FIRST_SEEN_AT
 from toolkit.tables.signed_rows import SIGNATURE
-from toolkit.widgets.group_counts import GroupCount, hour_of, hours_of
-from toolkit.widgets.notices import Sender
 
 _DOING: Final = "watching failures"
 _NOTICED: Final = ("new", "back again", "growing")

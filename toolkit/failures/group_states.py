@@ -1,7 +1,7 @@
 """Tell how each group of failures changed lately: new, back again, growing, steady or ended.
 
-The states are those of failure reports (`board.STATES`). Reports also use explanations and a period before;
-this module uses only counts and times of the groups of one frame, so it takes milliseconds.
+Reports have the same states (`STATES`), and also use explanations and a period before. This module uses only
+counts and times of the groups of one frame, so it takes milliseconds.
 """
 
 from __future__ import annotations
@@ -10,13 +10,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toolkit.reports.board import STATES, State
+State = Literal["new", "back again", "growing", "steady", "ended"]
+
+STATES: Final[tuple[State, ...]] = ("new", "back again", "growing", "steady", "ended")
+"""States of a group or problem, in the order of boards and reports:
+
+- new: it began within the last 24 hours of the data.
+- back again: an earlier problem began again within the last 24 hours.
+- growing: it is older, and the rate is clearly higher than before.
+- steady: it is older, and continues.
+- ended: it does not continue.
+"""
 
 _DAY: Final = timedelta(days=1)
 

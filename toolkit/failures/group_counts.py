@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from toolkit.widgets.group_states import GroupState, state_of
+from toolkit.failures.group_states import GroupState, state_of
 
 _HOUR_MS: Final = 3_600_000
 _DAY_HOURS: Final = 24
