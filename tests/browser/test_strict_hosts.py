@@ -212,7 +212,7 @@ def test_axe_finds_nothing_in_any_state(
         with strict_host(chromium, panel, policy=None, scheme=scheme) as host:
             ACTIONS[name](host)
             assert host.violations() == []
-            panel.complain("The service did not respond: got no connection.")
+            panel.announce_error("The service did not respond: got no connection.")
             until(host, host.frame.get_by_role("alert"))
             assert host.violations() == []
             keep(host, f"{name}-{scheme}-error")

@@ -59,7 +59,7 @@ DENSITY = {
     "toolkit/service": 0.186,
     "toolkit/drawing": 0.184,
     "toolkit/filters": 0.22,
-    "toolkit/fixes": 0.19,
+    "toolkit/fixes": 0.191,
     "toolkit/loading": 0.202,
     "toolkit_service": 0.182,
     "toolkit/redrive": 0.186,
