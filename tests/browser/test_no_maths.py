@@ -68,7 +68,7 @@ CELLS = [
     PREPARE,
     "report",
     "for panel in panels:\n    show(IPython.display.HTML(panel._repr_mimebundle_()['text/html']))",
-    "browser = tk.FailurePanel(failures)\nbrowser.say(TEXTS[0], 'problem')\nbrowser",
+    "browser = tk.FailurePanel(failures)\nbrowser.announce(TEXTS[0], 'problem')\nbrowser",
     "filtering = tk.FailureFilterPanel(failures, value=tk.FailureFilter(label=TEXTS))\nfiltering",
     "choosing = tk.MetadataFilterPanel(vectors, value=\"text = 'a1 $x$ y$'\")\nchoosing",
     """
