@@ -41,6 +41,34 @@ def test_a_planted_defect_is_found_with_its_ids(defect: str):
         assert {key for group in finding["groups"] for key in group} == planted[defect]
 
 
+def test_all_near_duplicates_are_found_however_many_pairs_there_are():
+    """Millions of near pairs of one text, and then pairs of other texts: none of them is left out."""
+    rng = np.random.default_rng(5)
+    one_text = np.repeat(rng.normal(size=(1, 32)), 3000, axis=0)
+    other_texts = np.repeat(rng.normal(size=(200, 32)), 2, axis=0)
+    matrix = np.vstack([one_text, other_texts])
+    matrix += rng.normal(scale=0.005, size=matrix.shape)
+
+    findings = tk.audit_vectors(matrix.astype(np.float32)).frame
+    near = findings.set_index("finding").loc["near duplicate"]
+
+    assert near["count"] == 3400
+    sizes = sorted(map(len, near["groups"]))
+    assert sizes == [2] * 200 + [3000]
+
+
+def test_chained_near_duplicates_are_one_group():
+    """Each vector is near only to the next one: they are one group, although the ends are far apart."""
+    rng = np.random.default_rng(6)
+    angles = np.radians(2) * rng.permutation(60)
+    matrix = np.column_stack([np.cos(angles), np.sin(angles), 0 * angles, 0 * angles])
+
+    findings = tk.audit_vectors(matrix.astype(np.float32)).frame
+
+    (group,) = findings.set_index("finding").loc["near duplicate", "groups"]
+    assert sorted(map(int, group)) == list(range(60))
+
+
 def test_only_an_unusual_direction_is_strange():
     """A row alone on a subject varies as other rows do; a random direction does not."""
     rng = np.random.default_rng(12)

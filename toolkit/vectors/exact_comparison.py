@@ -26,7 +26,13 @@ NEAR: Final = 0.999
 NEIGHBOURS: Final = 10
 _CELLS: Final = 8_000_000  # numbers in a block of similarities
 _AXES: Final = 32
-_MOST_PAIRS: Final = 1_000_000
+# a bound of the cosine that is too low by the rounding of float32 still counts
+_LEAST_BOUND: Final = NEAR - 1e-4
+_MANY: Final = 0.05  # share of pairs from which a product of all is faster
+_PAIRS: Final = (
+    100_000  # pairs after which rows that have become one group are left out
+)
+_WAITING: Final = 10_000  # pairs that are joined at once
 _QUERIES: Final = 2_000
 _REFERENCES: Final = 4_000
 _OUTLIER_ROWS: Final = 300  # in smaller indexes, rare topics have only one or two rows
@@ -280,7 +286,8 @@ def _near_duplicates(
 
     Most pairs are excluded by an upper bound of the cosine (Cauchy-Schwarz): the product of the projections
     on 32 axes, plus the product of the lengths of the remainders. Only pairs whose bound reaches `NEAR` are
-    compared in all dimensions.
+    compared in all dimensions. Rows of one group are not compared again: another pair would change nothing.
+    For example, after the pairs (0, 1) and (0, 2), the pair (1, 2) is left out.
     """
     distinct = unit[kept]
     axes = _axes(distinct, rng, min(_AXES, distinct.shape[1]))
@@ -291,43 +298,82 @@ def _near_duplicates(
     projected = distinct @ axes
     rest = np.sqrt(np.clip(1 - (projected**2).sum(axis=1, keepdims=True), 0, None))
     short = np.hstack([projected, rest]).astype(np.float32)
-    has_near, pairs = np.zeros(len(distinct), dtype=bool), 0
 
-    near_pairs: list[tuple[Positions, Positions]] = []
-    for start in range(0, len(short), block := max(1, _CELLS // max(1, len(short)))):
-        # A block is compared with itself and with the rows after it: earlier blocks did the other pairs. The
-        # margin covers the rounding of float32.
-        close = short[start : start + block] @ short[start:].T >= NEAR - 1e-4
-        np.fill_diagonal(close, val=False)
-        some = np.flatnonzero(close.any(axis=1))
-        first, second = np.nonzero(close[some])
-        first, second = some[first] + start, second + start
-        near = _dots(distinct, first, second) >= NEAR
-        has_near[first[near]] = has_near[second[near]] = True
-        near_pairs.append((first[near], second[near]))
-        pairs += len(first)
-        if pairs > _MOST_PAIRS:
-            break
+    rows = len(short)
+    groups = _Groups(rows)
+    block = max(1, _CELLS // max(1, rows))
+    for start in range(0, rows, block):
+        # A block is compared with itself and with the rows after it: earlier blocks did the other pairs.
+        end = start + block
+        may_be_near = short[start:end] @ short[start:].T >= _LEAST_BOUND
+        may_be_near &= groups.of[start:end, None] != groups.of[start:]
 
-    return kept[has_near], _groups(len(distinct), near_pairs)[has_near]
+        if may_be_near.mean() > _MANY:
+            # one product of whole vectors is faster than many single pairs
+            may_be_near &= distinct[start:end] @ distinct[start:].T >= _LEAST_BOUND
+
+        first, second = np.nonzero(may_be_near)
+        _join_near(distinct, first + start, second + start, groups)
+
+    groups.flush()
+    has_near = np.bincount(groups.of, minlength=rows)[groups.of] > 1
+    return kept[has_near], groups.of[has_near]
 
 
-def _groups(rows: int, pairs: list[tuple[Positions, Positions]]) -> Positions:
-    """Return the smallest position among the rows that pairs connect to each row.
+def _join_near(
+    unit: Matrix, first: Positions, second: Positions, groups: _Groups
+) -> None:
+    """Join the groups of the pairs of rows whose cosine is at least `NEAR`."""
+    for start in range(0, len(first), _PAIRS):
+        one, two = first[start : start + _PAIRS], second[start : start + _PAIRS]
 
-    For example, the pairs (0, 3) and (2, 3) give the groups 0, 1, 0, 0.
+        is_open = groups.of[one] != groups.of[two]
+        one, two = one[is_open], two[is_open]
+
+        is_near = _dots(unit, one, two) >= NEAR
+        groups.join(one[is_near], two[is_near])
+
+
+class _Groups:
+    """Groups of rows that pairs connect. The number of a group is the smallest position of its rows.
+
+    Pairs wait until there are enough of them, because each join reads all rows. For example, the pairs (0, 3)
+    and (2, 3) give the groups 0, 1, 0, 0.
     """
-    group = np.arange(rows)
-    if not pairs:
-        return group
 
-    first, second = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    while True:
-        smallest = np.minimum(group[first], group[second])
-        if (group[first] == smallest).all() and (group[second] == smallest).all():
-            return group
-        np.minimum.at(group, first, smallest)
-        np.minimum.at(group, second, smallest)
+    def __init__(self, rows: int) -> None:
+        self.of: Positions = np.arange(rows)
+        self._waiting: list[tuple[Positions, Positions]] = []
+
+    def join(self, first: Positions, second: Positions) -> None:
+        """Connect each row of the first positions with the same row of the second ones."""
+        self._waiting.append((first, second))
+        if sum(len(pairs) for pairs, _ in self._waiting) >= _WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Join the groups of the pairs that wait.
+
+        The larger number of each pair of groups points to the smaller one, and then all rows follow these
+        pointers to the end (hooking and pointer jumping, Shiloach and Vishkin 1982).
+        """
+        if not self._waiting:
+            return
+
+        first, second = (
+            np.concatenate(side) for side in zip(*self._waiting, strict=True)
+        )
+        self._waiting = []
+        while (is_apart := self.of[first] != self.of[second]).any():
+            first, second = first[is_apart], second[is_apart]
+            one, two = self.of[first], self.of[second]
+            np.minimum.at(self.of, np.maximum(one, two), np.minimum(one, two))
+            self._follow()
+
+    def _follow(self) -> None:
+        """Replace each number by the number that it points to, until nothing changes."""
+        while ((following := self.of[self.of]) != self.of).any():
+            self.of = following
 
 
 def _axes(unit: Matrix, rng: np.random.Generator, count: int) -> Matrix:
