@@ -55,6 +55,8 @@ SECRETS = {
     ],
     "header lines": [
         "X-Api-Key: {}",
+        "x-vercel-protection-bypass: {}",
+        '{{"X-Vercel-Protection-Bypass": "{}"}}',
         "  X-Vault-Token: {}",
         "* X-Deploy-Pat: {}",
         "X-Session-Ticket: {}",

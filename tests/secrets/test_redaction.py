@@ -71,6 +71,11 @@ MASK = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
         "X-Bearer",
         "Upstash-Forward-Authorization",
         "Service-Failure-Callback-Forward-X-Api-Key",
+        "X-Vercel-Protection-Bypass",
+        "upstash-forward-x-vercel-protection-bypass",
+        "CF-Access-Client-Secret",
+        "X-Origin-Verify",
+        "X-Honeycomb-Team",
         " authorization ",
     ],
 )

@@ -35,6 +35,35 @@ def test_erased_rows_are_in_no_file(
             assert b"person" not in file.read_bytes()
 
 
+def test_no_file_has_the_message_of_an_erased_row(
+    sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
+) -> None:
+    """Grouping has learned from the message; groups of other rows keep their ids, also in later syncs."""
+
+    def failed(name: str, message: str) -> dict[str, Any]:
+        return made.entry(name, response_body=message, response_status=500)
+
+    names = ("anna", "bob", "carla", "david", "eve")
+    others = [failed(f"d{n}", f"no user {name}") for n, name in enumerate(names)]
+    others += [failed("e1", "disk full"), failed("e2", '{"error": "no stock"}')]
+    sync([*others, failed("person", "Customer Ada Example has no address")])
+    before = read_snapshot(store.path).set_index("dlq_id")["signature"]
+    manifest = Path(store.path) / "_manifest.json"
+    assert b"Ada Example" in manifest.read_bytes()
+
+    assert tk.erase_failures(store.path, ["person"], confirm=True) == 1
+
+    files = [file for file in Path(store.path).rglob("*") if file.is_file()]
+    assert not [file.name for file in files if b"Ada" in file.read_bytes()]
+    assert b"disk full" in manifest.read_bytes()
+    clock.forward(hours=1)
+    sync([*others, failed("d9", "no user frank"), failed("e3", "disk full")])
+    after = read_snapshot(store.path).set_index("dlq_id")["signature"]
+    assert (after[before.index.drop("person")] == before.drop("person")).all()
+    assert after["d9"] == before["d0"]
+    assert after["e3"] == before["e1"]
+
+
 def test_what_a_later_sync_does(
     sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:

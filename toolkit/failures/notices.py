@@ -82,7 +82,8 @@ def _webhook(url: str, confirm: str | None) -> Sender:
             _DOING,
             got=f"a webhook of the host {host!r} of another machine",
             expected="this machine, or the confirmation of the host",
-            next_step=f"Titles of groups are sent there. To allow it, pass confirm={host!r}.",
+            next_step=f"Titles of groups are sent there. To allow it, pass confirm={host!r}, "
+            f"or --confirm {host} on the command line.",
         )
 
     base = f"{address.scheme}://{address.netloc}"

@@ -245,7 +245,8 @@ def _application(to: str, confirm: str | None) -> SplitResult:
             _DOING,
             got=f"the host {host!r} of another machine",
             expected="this machine, or the confirmation of the host",
-            next_step=f"The application there executes the requests. To send them, pass confirm={host!r}.",
+            next_step=f"The application there executes the requests. To send them, pass confirm={host!r}, "
+            f"or --confirm {host} on the command line.",
         )
 
     return address

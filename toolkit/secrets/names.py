@@ -48,6 +48,9 @@ _PARTS: Final = (
         "saml",
     ),
     "connection-string",
+    # headers of single providers whose names have no usual word: deployments that are protected, an origin
+    # behind a network of caches, and the key of a team
+    *("protection-bypass", "origin-verify", "honeycomb-team"),
 )
 """Words that make a name secret wherever they are in it, for example ``client_secret_v2``."""
 
@@ -108,6 +111,7 @@ _IS_PLAIN: Final = re.compile(
 _IS_CLEAR: Final = re.compile(
     r"passw|passcode|passphrase|pwd|secret|credential|cookie|authorization|mnemonic|connection-?string|sessi?o?n?-?id"
     r"|(?:api|access|account|shared|private|signing|encryption|master|subscription)-?key|[a-z]-?token$|^token="
+    r"|protection-?bypass|origin-?verify|honeycomb-?team"
     r"|(?:^|-)(?:pass|pw|creds?|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)|(?:^|-)bearer$"
 )
 

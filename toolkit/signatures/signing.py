@@ -135,6 +135,27 @@ class Learned(msgspec.Struct, frozen=True):
             frames=tuple(sorted(frames.items())),
         )
 
+    def only(self, signatures: Iterable[Signature]) -> Learned:
+        """Return the templates, exceptions and frames of these signatures. Their ids stay the same."""
+        templates: set[str] = set()
+        messages: set[str] = set()
+        errors: set[tuple[str, ...]] = set()
+        for one in signatures:
+            templates.update(one.templates)
+            messages.update(self.exceptions.keys() & set(one.document.messages))
+            errors.add(_error(one.facts, one.templates))
+
+        return Learned(
+            rules_version=self.rules_version,
+            templates=tuple(filter(templates.__contains__, self.templates)),
+            exceptions={
+                message: template
+                for message, template in self.exceptions.items()
+                if message in messages
+            },
+            frames=tuple(frame for frame in self.frames if frame[0] in errors),
+        )
+
 
 class Signature(NamedTuple):
     """The facts and templates that identify a kind of failure, and the document that they come from."""

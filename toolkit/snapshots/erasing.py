@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from toolkit.base.errors import SnapshotError
 from toolkit.base.times import milliseconds
 from toolkit.loading.identities import identities_of
+from toolkit.secrets.redaction import Redactor
 from toolkit.service.failures import Ids, confirmed_ids
+from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
+from toolkit.snapshots.data_files import stored_failures
 from toolkit.snapshots.day_files import DayWriter, NewRows
 from toolkit.snapshots.manifest import Manifest, manifest_bytes
 from toolkit.snapshots.object_store import open_store
@@ -27,6 +32,7 @@ from toolkit.snapshots.transaction import (
     raise_for_damage,
 )
 from toolkit.tables.receipt import Receipt
+from toolkit.tables.signed_rows import BodyReader, sign_rows
 
 _ENTRIES: Final = ("row of the snapshot", "rows of the snapshot")
 _LOST: Final = ".lost"
@@ -76,8 +82,9 @@ def erase_failures(
     Notes
     -----
     A stored checkpoint of an interrupted load is removed, because it may contain the rows; the next sync
-    begins its load again. The manifest keeps the words that grouping has learned from all messages. Ids,
-    numbers and addresses in these are replaced, but a name in a message may be among them.
+    begins its load again. The manifest has texts of messages, which grouping has learned. The texts that no
+    remaining row has are removed, and all rows are read for this.
+    Ledgers, and notebooks with outputs, also contain texts of errors: delete them yourself.
 
     Examples
     --------
@@ -120,7 +127,9 @@ def _erase(transaction: Transaction, before: Manifest, ids: list[str]) -> int:
     receipt = Receipt.from_dict(before.receipts[-1])
     note = f"erased by request: {count:,} of {len(index):,} rows"
     transaction.previous = msgspec.structs.replace(
-        before, receipts=before.receipts[:-1]
+        before,
+        receipts=before.receipts[:-1],
+        learned=_learned_from_others(transaction, before, erased),
     )
     nothing = np.zeros(0, dtype=bool)
     writer = DayWriter(
@@ -136,6 +145,29 @@ def _erase(transaction: Transaction, before: Manifest, ids: list[str]) -> int:
     writer.commit(milliseconds(transaction.options.clock()))
 
     return count
+
+
+def _learned_from_others(
+    transaction: Transaction, before: Manifest, erased: Mask
+) -> Learned:
+    """Return the texts that grouping has learned from rows that stay."""
+    if before.learned.rules_version != RULES_VERSION:
+        # all rows are written again, and the texts are learned again from them
+        return before.learned
+
+    reader = BodyReader(Redactor())
+    learned = transaction.learned
+
+    def signatures() -> Iterator[Signature]:
+        for file, rows in before.slices:
+            start = rows.start
+            for table in stored_failures(transaction.store, before, file):
+                stays = ~erased[start : start + table.num_rows]
+                start += table.num_rows
+                others = table.filter(pa.array(stays))
+                yield from sign_rows(others, learned, reader).signatures
+
+    return learned.only(signatures())
 
 
 def _refuse_kept_files(store: SnapshotStore) -> None:
