@@ -82,9 +82,9 @@ def erase_failures(
     Notes
     -----
     A stored checkpoint of an interrupted load is removed, because it may contain the rows; the next sync
-    begins its load again. The manifest has texts of messages, which grouping has learned. The texts that no
-    remaining row has are removed, and all rows are read for this.
-    Ledgers, and notebooks with outputs, also contain texts of errors: delete them yourself.
+    begins its load again. The manifest has the messages that grouping has learned. Those of no remaining
+    row are removed, and all rows are read for this. Ledgers, and notebooks with outputs, also contain
+    messages: delete them yourself.
 
     Examples
     --------
@@ -150,9 +150,9 @@ def _erase(transaction: Transaction, before: Manifest, ids: list[str]) -> int:
 def _learned_from_others(
     transaction: Transaction, before: Manifest, erased: Mask
 ) -> Learned:
-    """Return the texts that grouping has learned from rows that stay."""
+    """Return the messages that grouping has learned from rows that stay."""
     if before.learned.rules_version != RULES_VERSION:
-        # all rows are written again, and the texts are learned again from them
+        # all rows are written again, and their messages are learned again
         return before.learned
 
     reader = BodyReader(Redactor())
