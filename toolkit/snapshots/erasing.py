@@ -82,9 +82,9 @@ def erase_failures(
     Notes
     -----
     A stored checkpoint of an interrupted load is removed, because it may contain the rows; the next sync
-    begins its load again. The manifest has the messages that grouping has learned. Those of no remaining
-    row are removed, and all rows are read for this. Ledgers, and notebooks with outputs, also contain
-    messages: delete them yourself.
+    begins its load again. The manifest has the messages that grouping has learned. If no remaining row has
+    a message, it is removed from there; all rows are read for this. Ledgers, and notebooks with outputs, also
+    contain messages: delete them yourself.
 
     Examples
     --------
