@@ -86,7 +86,7 @@ def test_a_row_is_enough(application):
 def test_another_machine_needs_a_confirmation_of_the_host(to, application):
     """Nothing is sent without it, or with the name of another host."""
     for confirm in (None, "localhost", "other.example"):
-        with pytest.raises(tk.errors.InputError, match="another machine.*--confirm"):
+        with pytest.raises(tk.errors.InputError, match=r"another machine.*--confirm"):
             tk.replay_failure(failures("x"), to, confirm=confirm, progress=False)
 
 
