@@ -254,7 +254,9 @@ def test_notices_go_only_to_confirmed_hosts(service):
     ):
         with pytest.raises(InputError):
             tk.watch_failures(service, notify=notify)
-    with pytest.raises(InputError, match=r"--confirm chat\.example on the command line"):
+    with pytest.raises(
+        InputError, match=r"--confirm chat\.example on the command line"
+    ):
         sender_of("https://chat.example/hook", None)
     assert sender_of("https://chat.example/hook", "chat.example") is not None
     assert "did not respond" in sender_of("http://127.0.0.1:9/x", None)("text")
