@@ -403,9 +403,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a checkpoint is ahead of the rows added",
         "toolkit/snapshots/resumable.py",
         "                        self._flush(sink)\n"
-        "                        self._save(sink)\n                raise\n",
+        "                        self._save(sink)\n\n                raise\n",
         "                        sink.rows += join_batches(self._waiting).table.num_rows\n"
-        "                        self._save(sink)\n                raise\n",
+        "                        self._save(sink)\n\n                raise\n",
         _CHECKPOINTS,
     ),
     Mutant(
