@@ -306,8 +306,11 @@ def _near_duplicates(
         # A block is compared with itself and with the rows after it: earlier blocks did the other pairs.
         end = start + block
         may_be_near = short[start:end] @ short[start:].T >= _LEAST_BOUND
-        may_be_near &= groups.of[start:end, None] != groups.of[start:]
+        np.fill_diagonal(may_be_near, val=False)
 
+        if may_be_near.mean() > _MANY:
+            # `_join_near` leaves out pairs of one group as well; here it saves the product of most vectors
+            may_be_near &= groups.of[start:end, None] != groups.of[start:]
         if may_be_near.mean() > _MANY:
             # one product of whole vectors is faster than many single pairs
             may_be_near &= distinct[start:end] @ distinct[start:].T >= _LEAST_BOUND
