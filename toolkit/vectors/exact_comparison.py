@@ -308,15 +308,16 @@ def _near_duplicates(
         may_be_near = short[start:end] @ short[start:].T >= _LEAST_BOUND
         np.fill_diagonal(may_be_near, val=False)
 
-        if may_be_near.mean() > _MANY:
+        if np.count_nonzero(may_be_near) > _MANY * may_be_near.size:
             # `_join_near` leaves out pairs of one group as well; here it saves the product of most vectors
             may_be_near &= groups.of[start:end, None] != groups.of[start:]
-        if may_be_near.mean() > _MANY:
+        if np.count_nonzero(may_be_near) > _MANY * may_be_near.size:
             # one product of whole vectors is faster than many single pairs
             may_be_near &= distinct[start:end] @ distinct[start:].T >= _LEAST_BOUND
 
-        first, second = np.nonzero(may_be_near)
-        _join_near(distinct, first + start, second + start, groups)
+        rows_with_pairs = np.flatnonzero(may_be_near.any(axis=1))
+        first, second = np.nonzero(may_be_near[rows_with_pairs])
+        _join_near(distinct, rows_with_pairs[first] + start, second + start, groups)
 
     groups.flush()
     has_near = np.bincount(groups.of, minlength=rows)[groups.of] > 1
