@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-from tests.covering import in_turn
 from tests.widgets.conftest import ordinary
 from toolkit.base.arguments import texts as arguments_texts
 from toolkit.errors import InputError
@@ -341,14 +340,10 @@ def test_every_function_of_frames_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_other_frames_have_the_same_result(name, frames, tmp_path) -> None:
-    """The result is that of the pandas frame, whatever the frame is of: same columns and same values.
-
-    All functions read frames by the same lines: each has one form, and the next function the next one.
-    """
+    """The result is that of the pandas frame, whatever the frame is of: same columns and same values."""
     argument, call = CALLS[name]
     expected = call(frames[argument], tmp_path)
-    for form in in_turn(FORMS, list(CALLS).index(name), of=3):
-        make = FORMS[form]
+    for form, make in FORMS.items():
         folder = tmp_path / form
         folder.mkdir()
         found = call(make(frames[argument]), folder)

@@ -1184,11 +1184,12 @@ def functions_with(argument: str) -> list[str]:
 def wrong_values(name: str, argument: str) -> list[tuple[str, Any]]:
     """Return the wrong values to try in an argument of a function.
 
-    Functions with an argument of the same name share its check. For example, 20 functions have `now`. Six
-    of them, or all if there are fewer, share the values, so that every value is tried in every name.
+    Functions with an argument of the same name share its check. For example, 20 functions have `now`. If
+    there are three such functions or more, each tries a third of the values, so that every value is tried
+    in every name.
     """
     functions = functions_with(argument)
-    turns = min(6, len(functions))
+    turns = min(3, len(functions))
     return in_turn(WRONG.items(), functions.index(name), of=turns)
 
 

@@ -19,17 +19,13 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
+from notebook_cells import MANY_FAILURES
+
 import toolkit as tk
 from conftest import Notebook, jupyterlab, launched_chromium
 
-_PREPARE: Final = """
+_PREPARE: Final = f"""{MANY_FAILURES}
 import os
-import pandas as pd
-import toolkit as tk
-some = tk.load_failures(tk.connect(), progress=False)
-failures = pd.concat([some] * max(1, {rows} // len(some)), ignore_index=True).head({rows})
-failures["dlq_id"] = [f"dlq_{{number}}" for number in range(len(failures))]
-failures.attrs = {{}}
 def resident():
     with open("/proc/self/statm") as pages:
         return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

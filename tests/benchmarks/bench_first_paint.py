@@ -27,18 +27,12 @@ from playwright.sync_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
+from notebook_cells import MANY_FAILURES
+
 import toolkit as tk
 from conftest import Lab, Notebook, jupyterlab, launched_chromium
 
-_PREPARE: Final = """
-import time
-import pandas as pd
-import toolkit as tk
-some = tk.load_failures(tk.connect(), progress=False)
-failures = pd.concat([some] * max(1, {rows} // len(some)), ignore_index=True).head({rows})
-failures["dlq_id"] = [f"dlq_{{number}}" for number in range(len(failures))]
-failures.attrs = {{}}
-"""
+_PREPARE: Final = f"import time\n{MANY_FAILURES}"
 _CELLS: Final = {
     "a number": "1",
     "first panel": "panel = tk.FailurePanel(failures)\npanel",

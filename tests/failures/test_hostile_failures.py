@@ -191,9 +191,9 @@ def bounded(function: Callable[[Any], Any], value: Any) -> Any:
 PAIRS = [
     (function, what)
     for number, what in enumerate(FRAMES)
-    for function in in_turn(OF_FAILURES, number, of=3)
+    for function in in_turn(OF_FAILURES, number, of=2)
 ]
-"""Each frame with every third function, and the next frame with the next third."""
+"""Each frame with every second function, and the next frame with the others."""
 
 
 @pytest.mark.parametrize(("function", "what"), PAIRS)

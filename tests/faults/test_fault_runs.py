@@ -26,9 +26,9 @@ def _run(program: Path, *arguments: str) -> str:
 
 @pytest.mark.slow
 def test_loads_with_faults() -> None:
-    """Nothing lost, altered or silently short in 80 loads; the ledger of the service is the judge."""
-    said = _run(_HERE / "fault_runs.py", "--runs", "80", "--seed", "7")
-    assert "80 runs" in said
+    """Nothing lost, altered or silently short in 150 loads; the ledger of the service is the judge."""
+    said = _run(_HERE / "fault_runs.py", "--runs", "150", "--seed", "7")
+    assert "150 runs" in said
     assert "lost 0, altered 0, silently short 0, anything wrong 0" in said
     kinds = re.findall(r"^ +[\d,]+  (fault|error): (.*)$", said, re.MULTILINE)
     assert sum(kind == "fault" for kind, _ in kinds) > 30
@@ -55,8 +55,8 @@ def test_hostile_loads() -> None:
 @pytest.mark.slow
 def test_killed_writers() -> None:
     """The old snapshot or the new one is left; the same call again ends as if nothing had happened."""
-    said = _run(_HERE / "crash_points.py", "--points", "24", "--seed", "7")
-    tried = re.search(r"24 of ([\d,]+) crash points", said)
+    said = _run(_HERE / "crash_points.py", "--points", "40", "--seed", "7")
+    tried = re.search(r"40 of ([\d,]+) crash points", said)
     assert tried is not None
     assert int(tried[1].replace(",", "")) >= 300
     for kind in ("operations", "lines", "left the old one", "left the new one"):

@@ -49,24 +49,11 @@ def drawn_texts(ax: Axes):
     ]  # fmt: skip
 
 
-SIZES = [(3, 2), (4, 6), (6, 3.6), (9, 3.6), (14, 6)]
-
-
-def place_of(plot):
-    """The number of a plot among all plots: whose turn it is."""
-    return [one.name for one in PLOTS].index(plot.name)
-
-
-def test_tick_labels_do_not_overlap(plot):
-    """At no size does a tick label lie over its neighbour, and at every size something is drawn.
-
-    A plot has every second size, and the next plot the other ones.
-    """
-    for size in in_turn(SIZES, place_of(plot), of=2):
-        assert_no_tick_labels_overlap(plot, *size)
-
-
-def assert_no_tick_labels_overlap(plot, width, height):
+@pytest.mark.parametrize(
+    ("width", "height"), [(3, 2), (4, 6), (6, 3.6), (9, 3.6), (14, 6)]
+)
+def test_tick_labels_do_not_overlap(plot, width, height):
+    """At no size does a tick label lie over its neighbour, and at every size something is drawn."""
     ax = plot.draw(400, ax=axes(width, height))
     ax.figure.draw_without_rendering()
     across = [
@@ -144,7 +131,7 @@ def test_hostile_texts_are_drawn_as_text(plot):
         PAYLOADS[start : start + len(PIECES)]
         for start in (0, len(PIECES), 2 * len(PIECES))
     ]
-    first = place_of(plot)
+    first = [one.name for one in PLOTS].index(plot.name)
     drawn = [forms[(first + place) % 3][place] for place in range(len(PIECES))]
     drawn += PAYLOADS[3 * len(PIECES) :]
     for payloads in (drawn[start : start + 7] for start in range(0, len(drawn), 7)):
@@ -177,24 +164,23 @@ LONG = {
 
 
 def long_names(plot, number):
-    """Seven names of all scripts, and seven of one, for a plot and the size of this number."""
+    """Seven names of all scripts, and seven of one, for a plot and the size of this number.
+
+    The script differs by plot and size, so that each script is alone at each size in every sixth plot.
+    """
     every = list(LONG.values())
-    # three plots after each other have different sizes; the next three have the next script alone
-    alone = in_turn(every, place_of(plot) // 3 + number, of=len(every))
+    place = [one.name for one in PLOTS].index(plot.name) + 2 * number
+    alone = in_turn(every, place, of=len(every))
     return [*([text] * 7 for text in alone), [*every, every[number]]]
 
 
-def test_long_labels_of_any_script_leave_the_axes_their_size(plot):
+@pytest.mark.parametrize("number", range(3))
+def test_long_labels_of_any_script_leave_the_axes_their_size(plot, number):
     """Seven long names in letters that are wide, missing or stacked: laid out without a warning.
 
-    From 4 inches on, a third of the area is left, and no title is over a legend. A plot has one size, and the
-    next plot the next one. Each size meets each script among others, and each script alone.
+    From 4 inches on, a third of the area is left, and no title is over a legend. Each size meets each script
+    among others, and one script alone.
     """
-    for number in in_turn(range(3), place_of(plot), of=3):
-        assert_axes_keep_their_size(plot, number)
-
-
-def assert_axes_keep_their_size(plot, number):
     size = [(3, 2), (4, 9), (9, 3.6)][number]
     for texts in long_names(plot, number):
         names = [

@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import toolkit as tk
-from tests.covering import in_turn
-from tests.plots.conftest import PLOTS
 from toolkit.drawing.result_bars import draw_recall
 
 
@@ -45,19 +43,15 @@ def is_whole(figure: Figure) -> bool:
     )
 
 
-def test_nothing_is_cut_on_single_axes(plot):
-    """In a figure without a layout, whatever is drawn; without a warning.
-
-    A plot has one of three sizes, and the next plot the next one.
-    """
-    place = [one.name for one in PLOTS].index(plot.name)
-    for size in in_turn([(9, 5), (4, 3), (3, 2)], place, of=3):
-        figure = Figure(figsize=size)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            plot.draw(60, ax=figure.add_subplot())
-            assert is_whole(figure)
-        assert figure.get_layout_engine() is None
+@pytest.mark.parametrize("size", [(9, 5), (4, 3), (3, 2)])
+def test_nothing_is_cut_on_single_axes(plot, size):
+    """In a figure without a layout, whatever is drawn; without a warning."""
+    figure = Figure(figsize=size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot.draw(60, ax=figure.add_subplot())
+        assert is_whole(figure)
+    assert figure.get_layout_engine() is None
 
 
 def test_where_a_title_ends_is_of_the_plot_alone(plot):

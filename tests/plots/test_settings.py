@@ -15,7 +15,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import toolkit as tk
-from tests.covering import ALL_CASES, in_turn
+from tests.covering import in_turn
 from tests.plots.conftest import PLOTS
 from toolkit.drawing.style import drawing
 
@@ -41,10 +41,6 @@ STYLES = [
         "axes.spines.left": False, "axes.spines.top": True, "markers.fillstyle": "none",
     },
 ]  # fmt: skip
-
-
-TIMES = 3 if ALL_CASES else 1
-"""How often a plot is drawn while another thread changes settings. All plots read them by the same code."""
 
 
 def image(plot):
@@ -119,7 +115,7 @@ def test_settings_of_other_threads_neither_change_nor_have_a_say(plot):
     thread = threading.Thread(target=other)
     thread.start()
     try:
-        for _ in range(TIMES):
+        for _ in range(3):
             plt.close(plot.draw(120).figure)
     finally:
         done.set()

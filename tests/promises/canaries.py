@@ -20,7 +20,6 @@ from html.entities import codepoint2name
 from typing import Any
 from urllib.parse import quote
 
-from tests.covering import in_turn
 from toolkit.tables.schemas import FAILURE_COLUMNS
 from toolkit.tables.schemas import Kind as Holds
 
@@ -546,31 +545,14 @@ class Canary:
 
 @cache
 def planted(what: str, kinds: tuple[Kind, ...] = KINDS) -> tuple[Canary, ...]:
-    """Every canary that the rows of something loaded hold.
-
-    A spelling that all kinds have is planted in a field with one of them, and in the next field with the
-    next one: each two of a kind, a field and a spelling meet.
-    """
+    """Every canary that the rows of something loaded hold."""
     found: list[Canary] = []
-    for place, kind in enumerate(kinds):
-        for number, field in enumerate(FIELDS[what]):
-            for spelling in _in_turn(kinds, kind, what, number + place):
+    for kind in kinds:
+        for field in FIELDS[what]:
+            for spelling in kind.spellings:
                 for wire in WIRES if spelling == "plain" else ("as it is",):
                     found.append(Canary(kind, field, spelling, wire, len(found)))
     return tuple(found)
-
-
-def _in_turn(
-    kinds: tuple[Kind, ...], kind: Kind, what: str, number: int
-) -> Iterable[str]:
-    """Return the spellings of a kind whose turn it is; those that another kind lacks have no turns."""
-    # with fewer fields than kinds, a kind would not meet each spelling
-    if kinds != KINDS or len(FIELDS[what]) < len(kinds):
-        return kind.spellings
-    shared = set.intersection(*(set(one.spellings) for one in kinds)) - {"plain"}
-    of_all = [spelling for spelling in kind.spellings if spelling in shared]
-    own = [spelling for spelling in kind.spellings if spelling not in shared]
-    return [*own, *in_turn(of_all, number, of=len(kinds))]
 
 
 @dataclass

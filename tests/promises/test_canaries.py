@@ -12,7 +12,6 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,7 @@ from ipywidgets.embed import embed_data
 from matplotlib.text import Text
 
 import toolkit as tk
-from tests.promises.canaries import (
-    FIELDS,
-    KINDS,
-    QUEUE_TOKEN,
-    SPELLINGS,
-    VECTOR_TOKEN,
-    planted,
-    shown,
-)
+from tests.promises.canaries import KINDS, QUEUE_TOKEN, VECTOR_TOKEN, planted, shown
 from tests.promises.conftest import Planted
 from toolkit.cli import main
 from toolkit.failures.watching import Watch
@@ -524,20 +515,6 @@ def test_no_canary_is_shown(
     wanted = [one for one in canaries if not one.kind.kept(what, one.field.name, name)]
     record_property("tried", len(wanted))
     assert shown(text, {one.secret for one in wanted}) == {}
-
-
-@pytest.mark.parametrize("what", FIELDS)
-def test_each_two_of_a_kind_a_field_and_a_spelling_meet(what: str):
-    """A kind is planted in every field and spelling, and a field has every spelling of some kind."""
-    fields = [field.name for field in FIELDS[what]]
-    met: set[tuple[str, str]] = set()
-    for one in planted(what):
-        names = (one.kind.name, one.field.name, one.spelling)
-        met.update(combinations(names, 2))
-    for kind in KINDS:
-        assert {(kind.name, field) for field in fields} <= met
-        assert {(kind.name, spelling) for spelling in kind.spellings} <= met
-    assert {(field, spelling) for field in fields for spelling in SPELLINGS} <= met
 
 
 def test_every_canary_is_there_to_be_found(planted_service: Planted):

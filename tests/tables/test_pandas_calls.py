@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from tests.covering import in_turn
 from toolkit.analysis import (
     count_by,
     count_labels,
@@ -199,6 +198,13 @@ KINDS = [
     "explanation", "incidents", "groups", "classes", "comparison", "redrive plan", "audit", "recall",
     "projection", "vector changes", "no vectors", "no hits", "no failures",
 ]  # fmt: skip
+
+
+@pytest.fixture(params=KINDS)
+def frame(frames, request) -> pd.DataFrame:
+    """One of them."""
+    found: pd.DataFrame = frames[request.param]
+    return found.reset_index(drop=True)
 
 
 def _same(found: pd.DataFrame, frame: pd.DataFrame) -> None:
@@ -434,18 +440,9 @@ CALLS: dict[str, Callable[[pd.DataFrame], Any]] = {
 }  # fmt: skip
 
 
-PAIRS = [
-    (kind, call)
-    for number, kind in enumerate(KINDS)
-    for call in in_turn(CALLS, number, of=3)
-]
-"""Each frame with every third call, and the next frame with the next third."""
-
-
-@pytest.mark.parametrize(("kind", "call"), PAIRS)
-def test_an_ordinary_call_works(frames, kind, call, tmp_path):
-    """On any frame, a call returns what pandas documents, and leaves the frame unchanged."""
-    frame = frames[kind].reset_index(drop=True)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_ordinary_call_works(frame, call, tmp_path):
+    """Every call, on every frame: it returns what pandas documents, and leaves the frame unchanged."""
     _excel.folder = tmp_path  # type: ignore[attr-defined]
     before = frame.copy()
     CALLS[call](frame)

@@ -214,11 +214,11 @@ def bounded(what: str, function: Callable[..., Any], *values: Any) -> Any:
 def test_frames_have_a_result_or_a_clear_error(what):
     """Whatever vectors, ids, texts and metadata are; the frame stays as it was.
 
-    Each frame meets every fifth function, and the next frame the next fifth.
+    Each frame meets every third function, and the next frame the next third.
     """
     frame = FRAMES[what]()
     before = frame.copy(deep=True)
-    for name in in_turn(OF_FRAMES, list(FRAMES).index(what), of=5):
+    for name in in_turn(OF_FRAMES, list(FRAMES).index(what), of=3):
         bounded(name, OF_FRAMES[name], frame)
         plt.close("all")
     pd.testing.assert_frame_equal(frame, before)

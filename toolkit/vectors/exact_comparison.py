@@ -29,9 +29,7 @@ _AXES: Final = 32
 # a bound of the cosine that is too low by the rounding of float32 still counts
 _LEAST_BOUND: Final = NEAR - 1e-4
 _MANY: Final = 0.05  # share of pairs from which a product of all is faster
-_PAIRS: Final = (
-    100_000  # pairs after which rows that have become one group are left out
-)
+_PAIRS: Final = 100_000  # pairs that are compared before the groups are looked at again
 _WAITING: Final = 10_000  # pairs that are joined at once
 _QUERIES: Final = 2_000
 _REFERENCES: Final = 4_000

@@ -153,7 +153,7 @@ class FailureFilterPanel(RowsPanel):
         ] = ()  # likely mistakes of a filter that matched nothing
         given = FailureFilter() if value is None else value
         requests: dict[str, Call] = {
-            "Count": lambda: self._start(self._counted, self._say_count),
+            "Count": lambda: self._start(self._counted, self._announce_count),
             "Fill choices": lambda: self._start(self._looked, self._learn),
         }
         super().__init__(
@@ -386,7 +386,7 @@ class FailureFilterPanel(RowsPanel):
 
     def count(self) -> int:
         """Return how many failures of the service match: reads them all and keeps none; blocks."""
-        return self._run_and_wait(self._counted, self._say_count)
+        return self._run_and_wait(self._counted, self._announce_count)
 
     def _call(self, job: Job, requested: FailureFilter) -> pd.DataFrame:
         if self._service is None:
@@ -418,7 +418,7 @@ class FailureFilterPanel(RowsPanel):
         )
         return number
 
-    def _say_count(self, number: int) -> int:
+    def _announce_count(self, number: int) -> int:
         self.announce(
             self._with_mistakes(
                 f"{counted(number, 'failure')} in the service with this filter"
