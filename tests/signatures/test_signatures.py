@@ -187,6 +187,10 @@ def test_system_logs_are_grouped_by_their_template() -> None:
             "GET http://a.example.com/1 failed",
             "GET https://b.example.org:8443/x?y=z failed",
         ],
+        [
+            f"asked to delete {' '.join(f'blk_-{10**digits + n}' for n in range(100))}"
+            for digits in range(9, 20)
+        ],  # more than is read: the last id is cut
     ],
 )
 def test_values_of_many_shapes_are_one_failure(texts: list[str]) -> None:
@@ -301,6 +305,11 @@ def test_codes_types_and_keys_make_two_failures(one: str, two: str) -> None:
         ("ids [1, 2, 3] and [4, 5]", "ids [<num>] and [<num>]"),
         ("mail to ann@example.com bounced", "mail to <email> bounced"),
         ("ORA-00942 on host-3.example.net", "ORA-00942 on <host>"),
+        ("jobId: nightly.import; skipped", "jobId: <id>; skipped"),
+        ("gave up (task.id: send-mail.retry)", "gave up (task.id: <id>)"),
+        ("errorId: card.expired; declined", "errorId: card.expired; declined"),
+        ("invalid: user.name; try again", "invalid: user.name; try again"),
+        ("orderId: required", "orderId: required"),
     ],
 )
 def test_values_become_placeholders(text: str, expected: str) -> None:

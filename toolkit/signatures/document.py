@@ -66,4 +66,17 @@ def shortened(text: str) -> str:
     lines = [
         line.strip() for line in text[: 4 * _MOST_MESSAGE].splitlines() if line.strip()
     ]
-    return " ".join(lines[:_MOST_LINES])[:_MOST_MESSAGE]
+    return _first_words(" ".join(lines[:_MOST_LINES]))
+
+
+def _first_words(line: str) -> str:
+    """Cut a long line between two words, because a part of an id or an address looks like another word."""
+    if len(line) <= _MOST_MESSAGE:
+        return line
+
+    before, _, last = line[:_MOST_MESSAGE].rpartition(" ")
+    is_cut_far_from_end = len(last) > _MOST_MESSAGE // 2
+    if is_cut_far_from_end:
+        return line[:_MOST_MESSAGE]
+
+    return before.rstrip()

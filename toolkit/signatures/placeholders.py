@@ -107,6 +107,12 @@ _QUOTED_ID: Final = re.compile(
     re.ASCII,
 )
 """An id in a JSON object within a message, for example `"orderId": "a"`. Ids of errors are codes."""
+_NAMED_ID: Final = re.compile(
+    r"(?<![\w.\-])((?!err|fault|fail)(?:[\w.\-]*[a-z0-9](?:Id|ID)|(?:[\w.\-]*[_.\-])?(?:id|ID)): )"
+    r"\w+(?:[.\-]\w+)+(?=[;,)\]]|$)",
+    re.ASCII,
+)
+"""An id of several names that ends a clause, as in `jobId: nightly.import;`. Ids of errors are codes."""
 _CONNECTED: Final = frozenset(
     ("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp")
 )
@@ -118,6 +124,8 @@ _PHRASES: Final[tuple[tuple[str, re.Pattern[str], _Replacement], ...]] = (
     ('="', _QUOTED_PAIR, masked_pair),
     ('d":', _QUOTED_ID, r'\1"<id>"'),
     ('D":', _QUOTED_ID, r'\1"<id>"'),
+    ("d: ", _NAMED_ID, r"\1<id>"),
+    ("D: ", _NAMED_ID, r"\1<id>"),
     ("uplicate", _REFUSED_KEY, r"\1<value>\2"),
     ("dup key", _REFUSED_KEY, r"\1<value>\2"),
     (")=(", _REFUSED_KEY, r"\1<value>\2"),
