@@ -305,6 +305,12 @@ def test_codes_types_and_keys_make_two_failures(one: str, two: str) -> None:
         ("ids [1, 2, 3] and [4, 5]", "ids [<num>] and [<num>]"),
         ("mail to ann@example.com bounced", "mail to <email> bounced"),
         ("ORA-00942 on host-3.example.net", "ORA-00942 on <host>"),
+        (
+            '"GET /orders?page=2&since=2026-01-02 HTTP/1.1" status: 200',
+            '"GET <path> HTTP/1.1" status: 200',
+        ),
+        ("/login?error=access_denied", "<path>?error=access_denied"),
+        ("is /srv/app there?", "is <path> there?"),
         ("jobId: nightly.import; skipped", "jobId: <id>; skipped"),
         ("gave up (task.id: send-mail.retry)", "gave up (task.id: <id>)"),
         ("errorId: card.expired; declined", "errorId: card.expired; declined"),

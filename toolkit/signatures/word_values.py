@@ -50,9 +50,11 @@ _PLACES: Final = r"""
     (?P<ip>(?<![\w.])/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|/\d{1,2}\b)?(?![\w.]*\w)
       | (?<![\w:])(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4})?(?:%\w+)?(?![\w:])
       | (?<![\w:])::(?:[0-9a-fA-F]{1,4}:?)+(?:\d+\.\d+\.\d+\.\d+)?(?![\w:]))
-    # /srv/app/run.py:12:3, C:\logs, ../a; a/b/c; $.items[0] of JSON; report.csv
+    # /srv/app/run.py:12:3, C:\logs, ../a, /orders?page=2; a/b/c; $.items[0] of JSON; report.csv.
+    # A query belongs to a path, unless it names the failure, as in /login?error=access_denied.
   | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
           (?:[\w.@%+\-*$~={}]+[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
+          (?:\?(?!\S*\b(?:error|code|reason)=)[\w.%+\-]+=(?:[^\s"'<>()\[\]{},;]|<\w+>)*)?
       | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
       | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
       | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
