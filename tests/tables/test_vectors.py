@@ -210,6 +210,28 @@ def test_metadata_explodes_into_typed_columns():
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([2**60 + 1, None], "Int64"),
+        ([2**53 + 1, 1.5], "str"),
+        ([2**63 + 1], "str"),
+        ([10**400, 1], "str"),
+        ([2**53, 1.5], "Float64"),
+        ([2**64], "Float64"),
+    ],
+)
+def test_no_integer_of_metadata_loses_digits(values, kind):
+    """If a float would change an integer of a column, for example a long id, the column is JSON text."""
+    rows = [{} if value is None else {"n": value} for value in values]
+    column = explode_metadata(pd.DataFrame({"metadata": rows}))["n"]
+    assert column.dtype == kind
+    kept = column.dropna().tolist()
+    if kind == "str":
+        kept = list(map(json.loads, kept))
+    assert kept == [value for value in values if value is not None]
+
+
 wild = st.one_of(
     st.floats(),
     st.floats(width=32),

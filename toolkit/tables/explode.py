@@ -171,8 +171,9 @@ def explode_metadata(
     pandas.DataFrame
         One row per row of `frame`, with the same index. First the columns ``query``, ``rank``, ``namespace``,
         ``id`` and ``score`` that the frame has, in the same order. Then the fields: ``Int64`` if all values
-        are integers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed
-        kinds, are JSON text: the number 1 is ``1`` and the text is ``"1"``, with quotes.
+        are integers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, fields of mixed kinds,
+        and numbers with an integer that a float would change, are JSON text: the number 1 is ``1`` and the
+        text is ``"1"``, with quotes.
         ``attrs["json_fields"]`` lists these columns; `collect_metadata` is the inverse. A field with the name
         of one of the first columns becomes ``metadata.<name>``.
 
@@ -326,7 +327,7 @@ def _column_type(values: list[Any]) -> _ColumnType:
     """Return the narrowest type that fits all values.
 
     The types of Python decide, not the values: True is no 1, and 1.0 is no integer. For example, [1, None] is
-    Int64, [1, 2.5] is Float64, and [1, "a"] is JSON text.
+    Int64, [1, 2.5] is Float64, and [1, "a"] is JSON text. So is [2**53 + 1, 2.5]: no integer loses digits.
     """
     kinds = frozenset(map(type, values)) - {type(None)}
     column_type = _TYPES_BY_KINDS.get(kinds, _JSON)
@@ -334,23 +335,21 @@ def _column_type(values: list[Any]) -> _ColumnType:
         return column_type
 
     integers = [value for value in values if type(value) is int]
-    least, most = min(integers), max(integers)
-    if column_type is _INTEGERS and least >= -INT64 and most < INT64:
+    if column_type is _INTEGERS and min(integers) >= -INT64 and max(integers) < INT64:
         return _INTEGERS
-    # an integer beyond all floats stays text, with all digits
-    if _is_beyond_floats(least) or _is_beyond_floats(most):
+    # a float would change the last digits of these integers, so they stay text
+    if not all(map(_is_exact_as_float, integers)):
         return _JSON
 
     return _NUMBERS
 
 
-def _is_beyond_floats(number: int) -> bool:
+def _is_exact_as_float(number: int) -> bool:
+    """Return whether a float keeps all digits: 2**53 is exact, and 2**53 + 1 is not."""
     try:
-        float(number)
+        return int(float(number)) == number
     except OverflowError:
-        return True
-
-    return False
+        return False
 
 
 def _column(

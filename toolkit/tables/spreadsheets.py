@@ -158,8 +158,8 @@ def export_excel(
     SettingsError
         If openpyxl is not installed.
     InputError
-        If the frame has more rows or columns than a sheet of Excel (1,048,576 and 16,384), or if the folder
-        of `path` does not exist or cannot be written to.
+        If the frame has more rows or columns than a sheet of Excel below the header (1,048,575 and 16,384):
+        then no file is written. Also if the folder of `path` does not exist or cannot be written to.
 
     Warns
     -----
