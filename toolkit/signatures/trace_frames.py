@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeVar
 
 import msgspec
 
 from toolkit.signatures.frame_names import file_stem, is_minified, plain_name
-from toolkit.signatures.frame_owners import Owner, owner_of
+from toolkit.signatures.frame_owners import Owner, owners_of
 
 MOST_FRAMES: Final = 40
 """Frames that are kept."""
@@ -129,53 +129,52 @@ def _first_application(frames: list[Frame], language: str) -> str:
     For example, of `Validate.notEmpty`, `OrderService.total` and `OrderServiceTest.adds`, the second. If a
     trace contains frames of libraries only, the first one is returned.
     """
-    own = _own(frames)
-    if not own or own[0].minified:
+    nearest = _nearest(frames)
+    if nearest is None or nearest.minified:
         return ""
 
-    nearest_name = _named(own[0], language)
+    nearest_name = _named(nearest, language)
     if nearest_name:
         return nearest_name
 
     # the nearest function has no name, such as a lambda. Others of the same owner have one
-    owner = owner_of(own[0].function, own[0].path)
-    for frame in frames:
+    owners = _owners(frames)
+    for frame, owner in zip(frames, owners, strict=True):
         name = _named(frame, language)
-        if name and owner_of(frame.function, frame.path) is owner:
+        if name and owner is min(owners):
             return name
 
     return ""
 
 
-def _own(frames: Iterable[Frame]) -> list[Frame]:
-    """Return the frames of the best owner, in their order; of the application, only the first one.
+_NEAR: Final = 8
+"""Frames that are judged first. If the application owns one of them, the others need not be judged."""
 
-    Frames after the first one of the application are not judged, which saves most of the time.
-    """
-    best = Owner.RUNTIME
-    own: list[Frame] = []
-    for frame in frames:
-        owner = owner_of(frame.function, frame.path)
-        if owner is Owner.APPLICATION:
-            return [frame]
-        if owner < best:
-            best = owner
-            own = []
 
-        if owner is best:
-            own.append(frame)
+def _nearest(frames: list[Frame]) -> Frame | None:
+    """Return the frame nearest to the error that the best owner in the trace has; None without frames."""
+    if not frames:
+        return None
 
-    return own
+    owners = _owners(frames[:_NEAR])
+    if Owner.APPLICATION not in owners:
+        owners = _owners(frames)
+    return frames[owners.index(min(owners))]
+
+
+def _owners(frames: Collection[Frame]) -> list[Owner]:
+    functions = [frame.function for frame in frames]
+    return owners_of(functions, [frame.path for frame in frames])
 
 
 def _recursive_application(frames: list[Frame], language: str) -> str:
     """Return the function that called itself until the stack overflowed."""
     occurrences = Counter(frames)
-    owners = {frame: owner_of(frame.function, frame.path) for frame in occurrences}
-    best = min(owners.values(), default=Owner.RUNTIME)
+    owners = _owners(occurrences)
+    best = min(owners, default=Owner.RUNTIME)
     counts = Counter[str]()
-    for frame, count in occurrences.items():
-        if owners[frame] is best:
+    for (frame, count), owner in zip(occurrences.items(), owners, strict=True):
+        if owner is best:
             counts[_named(frame, language)] += count
 
     return frequent(counts)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from toolkit.signatures.languages.dotnet import read_dotnet
@@ -75,12 +76,12 @@ def _lines(text: str) -> list[str]:
 class _Language(NamedTuple):
     """The signs of a language, and the parser.
 
-    A trace of the language contains one of the words and matches the pattern. The words are searched first,
-    because this is much faster than the pattern: a message without them is of another language.
+    A trace of the language contains one of the words, and `is_sign` is true for it. The words are searched
+    first, because this is much faster: a message without them is of another language.
     """
 
     words: tuple[str, ...]
-    pattern: re.Pattern[str]
+    is_sign: Callable[[str], object]
     read: Callable[[list[str]], StackTrace | None]
 
 
@@ -89,11 +90,33 @@ def _language(
     pattern: str,
     read: Callable[[list[str]], StackTrace | None],
 ) -> _Language:
-    return _Language(words, re.compile(pattern, re.MULTILINE), read)
+    sign = re.compile(pattern, re.MULTILINE)
+    if pattern.startswith(_AT):
+        return _Language(words, partial(_has_frame, sign), read)
+    return _Language(words, sign.search, read)
 
 
-# empty lines may precede it; they are not read here, which would take the square of their number
-_AT: Final = r"^[^\S\n]*\sat "
+def _has_frame(frame: re.Pattern[str], part: str) -> bool:
+    """Return whether a line matches a pattern that begins with "at " after blanks.
+
+    The first "at " of each line is searched, which is much faster than the pattern.
+    """
+    word = part.find("at ")
+    while word >= 0:
+        # if "at " begins a line, the line break is the blank before it, and the match begins above
+        start_of_line = part.rfind("\n", 0, max(0, word - 1)) + 1
+        if frame.match(part, start_of_line):
+            return True
+        end_of_line = part.find("\n", word)
+        if end_of_line < 0:
+            return False
+        word = part.find("at ", end_of_line)
+
+    return False
+
+
+# the line before it may be empty; further empty lines are not read, which would take the square of their number
+_AT: Final = r"[^\S\n]*\sat "
 
 # More specific signs come first. For example, "at " begins the frames of three languages.
 _LANGUAGES: Final = (
@@ -148,8 +171,8 @@ _LANGUAGES: Final = (
 
 
 _SIGNS: Final = [
-    (word, language.pattern.search, language.read)
+    (word, language.is_sign, language.read)
     for language in _LANGUAGES
     for word in language.words
 ]
-"""Each word with the search of a pattern, and the parser."""
+"""Each word with the test and the parser."""

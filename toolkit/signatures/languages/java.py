@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from toolkit.signatures.frame_names import plain_name
 from toolkit.signatures.remembering import Memo
@@ -46,13 +46,13 @@ _OMITTED: Final = re.compile(
 def read_java(lines: list[str]) -> StackTrace:
     """Read a trace: the line of each error is followed by the frames of the error."""
     reader = _JavaReader()
-    frames = [*map(_FRAME_OF_LINE.__getitem__, lines), None]
+    frames: list[Any] = [*map(_FRAME_OF_LINE.__getitem__, lines), None]
 
     # most lines are frames, which are added together: up to the next line that is none
     first_frame = 0
     while not reader.is_complete:
         other_line = frames.index(None, first_frame)
-        reader.add_frames(list(filter(None, frames[first_frame:other_line])))
+        reader.add_frames(frames[first_frame:other_line])
         if other_line == len(lines):
             break
         reader.read_other_line(lines[other_line])
