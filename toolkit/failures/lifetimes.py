@@ -255,7 +255,6 @@ def next_expiring(
     if not kept.is_known:
         most = 0
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
-    rows = rows.skip_before("failed_at", start)
     soonest = FirstRows((("when_", "ascending"), ("dlq_id", "ascending")), most)
     expiries = _expiries(rows.then(partial(_since, start)).reduce(soonest), kept, now)
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
 from toolkit.base.errors import ToolkitError
-from toolkit.failures.partitions import Step, Work
+from toolkit.failures.partitions import Work
 from toolkit.failures.selection import facts_of, opened
 from toolkit.failures.sources import AnyFrame, SelectedRows, reduce_together
 
@@ -92,8 +92,9 @@ class SharedReading:
             batches=_stop,
             workers=None,
             check=None,
-            dataset=None,
         )
+        if rows.skipping is not None:
+            rows = replace(rows, skipping=_stop)
         with suppress(_NotKnownError, ToolkitError):
             analysis(rows)
         return recorder.requested
@@ -127,8 +128,12 @@ class _Recorder:
         return self.known.get(key)
 
 
-def _stop(_names: Sequence[str], _step: Step) -> Iterator[pa.Table]:
-    """End an analysis that reads rows, because it needs a result that is not known."""
+def _stop(*_: object) -> NoReturn:
+    """End an analysis that reads rows, because it needs a result that is not known.
+
+    If an analysis skips parts of files, it also ends. It reads the few other parts later and by itself, as a
+    shared reading includes all parts.
+    """
     raise _NotKnownError
 
 

@@ -59,19 +59,23 @@ AnyFrame: TypeAlias = (
 `open_snapshot`), a DuckDB relation, a Dask frame, or another frame that exports Arrow."""
 
 
+Batches: TypeAlias = Callable[[Sequence[str], Step], Iterator[pa.Table]]
+"""Yields the rows with some columns in parts, each after a step."""
+
+
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
     """Some columns of a frame."""
 
     schema: pa.Schema
-    batches: Callable[[Sequence[str], Step], Iterator[pa.Table]]
+    batches: Batches
     steps: tuple[Step, ...] = ()
     workers: Callable[[Sequence[str], Sequence[Work]], list[pa.Table]] | None = None
     """Reduces rows on workers, and returns the results."""
     computed: Callable[[Work], pa.Table | None] | None = None
     """Computes a result as a query of a database; None if it cannot."""
-    dataset: ds.Dataset | None = None
-    """The files of the rows. Statistics of a file tell which parts of it need not be read."""
+    skipping: Callable[[str, datetime], Batches] | None = None
+    """Returns batches without parts of files before a time; None if the rows are not in files."""
     check: Callable[..., None] | None = None
     """Raises an error if columns do not fit into memory; None if the frame is in memory."""
     in_database: bool = False
@@ -100,13 +104,12 @@ class SelectedRows:
         This saves time and changes nothing else, so filter the rows nevertheless: other engines, and columns
         of other types, return all rows. Rows without a time are returned. For example, of a month of
         failures in ten row groups, the failures of the last hour are in one.
-        """
-        if self.dataset is None or self.dataset.schema.field(column).type not in _TIMES:
-            return self
 
-        time = ds.field(column)
-        recent = self.dataset.filter((time >= start) | time.is_null())
-        return replace(self, batches=partial(_dataset_batches, recent))
+        Results of these rows are not shared with other analyses, whose readings include all parts of files.
+        """
+        if self.skipping is None:
+            return self
+        return replace(self, batches=self.skipping(column, start), computed=None)
 
     def map(self) -> Iterator[pa.Table]:
         """Yield each batch after all steps."""
@@ -257,7 +260,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
             frame.schema,
             partial(_dataset_batches, frame),
             check=partial(check_fits, frame),
-            dataset=frame,
+            skipping=partial(_recent_batches, frame),
             has_unique_ids=True,
         )
 
@@ -355,6 +358,14 @@ def _dataset_batches(
     return _joined(
         batches, pa.schema([dataset.schema.field(name) for name in names]), step
     )
+
+
+def _recent_batches(dataset: ds.Dataset, column: str, start: datetime) -> Batches:
+    """Return the batches of a dataset without parts whose times are all before a start."""
+    if dataset.schema.field(column).type in _TIMES:
+        time = ds.field(column)
+        dataset = dataset.filter((time >= start) | time.is_null())
+    return partial(_dataset_batches, dataset)
 
 
 def _duckdb_batches(
