@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from toolkit.failures import sources
 from toolkit.failures.attribute_values import json_fields
 from toolkit.failures.counts import latest_rows
 from toolkit.failures.partitions import Step
@@ -22,6 +23,7 @@ from toolkit.failures.selection import (
     sample_of,
     select_timed,
 )
+from toolkit.failures.shared_reading import SharedReading
 from toolkit.failures.sources import SelectedRows, open_rows
 from toolkit.secrets.redaction import Redactor
 
@@ -89,6 +91,38 @@ def test_parts_of_files_without_the_latest_rows_are_skipped(
     )
     assert of_file.equals(of_table)
     assert of_file["dlq_id"].to_pylist()[0] == "05990"
+
+
+def test_a_shared_reading_leaves_skipped_parts_of_files_to_the_analysis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies of the latest rows are read from one part of a file, also if a report prepares the results."""
+    table = failures(6_000)
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=1_000)
+    rows_read: list[tuple[bool, int]] = []
+    read_batches = sources._dataset_batches
+
+    def counted(
+        dataset: ds.Dataset, names: Sequence[str], step: Step
+    ) -> Iterator[pa.Table]:
+        def count(rows: pa.Table) -> pa.Table:
+            rows_read.append(("response_body" in names, rows.num_rows))
+            return step(rows)
+
+        return read_batches(dataset, names, count)
+
+    def latest(rows: Any) -> pa.Table:
+        columns = ["dlq_id", "signature", "response_body"]
+        selected = select_timed(rows, columns, doing="testing")
+        return latest_rows(selected, ["signature"], most=5).sort_by("dlq_id")
+
+    monkeypatch.setattr(sources, "_dataset_batches", counted)
+    reading = SharedReading(ds.dataset(tmp_path / "rows.parquet"), doing="testing")
+    reading.prepare([latest])
+    assert rows_read == [(False, 6_000)]
+    assert latest(reading.rows).equals(latest(table))
+    with_bodies = [count for has_bodies, count in rows_read if has_bodies]
+    assert sum(with_bodies) <= 1_000
 
 
 def test_a_sample_does_not_count_again() -> None:

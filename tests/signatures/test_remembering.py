@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.signatures import frame_names, placeholders, word_values
+from toolkit.signatures import frame_names, placeholders, traces, word_values
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo
 from toolkit.signatures.traces import stack_trace
@@ -14,6 +17,12 @@ from toolkit.signatures.traces import stack_trace
 PARTS_OF_TIMES = (
     "1", "12", "3", "2026", "20260102", "Jan", "May", "Sept", "Monday", " ", ", ", "-", "/", ".", ":", "_",
     "T", "Z", "+02:00", "AM", "x", "[", "03:10", "03:10:59.123", "10.0.0.1", "3rd",
+)  # fmt: skip
+
+
+PARTS_OF_FRAMES = (
+    "at ", "\n", " ", "\t", "\r\n", "a.b.Run.x(Run.java:1)", "f (/a.js:1:2)", "System.IO.File.Open(", "that ",
+    "a.b.X.y(Native Method)", "Error: no price", "f() in /a.cs:line 7",
 )  # fmt: skip
 
 
@@ -63,6 +72,21 @@ def test_a_full_memo_begins_again():
     memo = Memo(len, most=10)
     assert [memo[str(number)] for number in range(100)] == [1] * 10 + [2] * 90
     assert len(memo) <= 10
+
+
+@given(st.lists(st.sampled_from(PARTS_OF_FRAMES), max_size=10).map("".join))
+def test_a_frame_is_found_as_by_the_whole_pattern(text: str):
+    """The search at one place per line finds a frame if the pattern matches at the start of a line."""
+    patterns = [
+        language.is_sign.args[0]
+        for language in traces._LANGUAGES
+        if isinstance(language.is_sign, partial)
+    ]
+    assert len(patterns) >= 5
+    for pattern in patterns:
+        at_start_of_line = re.compile(f"^{pattern.pattern}", re.MULTILINE)
+        has_frame = at_start_of_line.search(text) is not None
+        assert traces._has_frame(pattern, text) == has_frame
 
 
 @given(st.lists(st.sampled_from(PARTS_OF_TIMES), max_size=8).map("".join))

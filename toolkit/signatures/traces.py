@@ -115,7 +115,7 @@ def _has_frame(frame: re.Pattern[str], part: str) -> bool:
     return False
 
 
-# the line before it may be empty; further empty lines are not read, which would take the square of their number
+# the line before it may be empty; if all empty lines were read, it would take the square of their number
 _AT: Final = r"[^\S\n]*\sat "
 
 # More specific signs come first. For example, "at " begins the frames of three languages.
