@@ -529,7 +529,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {"failures": w.failures, "now": None, "span": "24h", "max_age": "7d"}
     ],
     "find_expiring": lambda w: [
-        {"failures": w.failures, "retention": "7d", "now": None}
+        {"failures": w.failures, "retention": "7d", "now": None, "within": "24h"}
     ],
     "flatten": lambda w: [{"frame": w.vectors, "vectors": "text"}],
     "export_csv": lambda w: [{"frame": w.failures, "path": "failures.csv"}],

@@ -101,6 +101,9 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
     "failure_delays": failure_delays,
     "retries_used": retries_used,
     "find_expiring": lambda rows: tk.find_expiring(rows, "3d", NOW),
+    "find_expiring within a time": lambda rows: tk.find_expiring(
+        rows, "8d", NOW, within="36h"
+    ),
     "count_expiring": lambda rows: tk.analysis.count_expiring(rows, "3d", NOW),
     "new_and_gone": lambda rows: new_and_gone(rows, rows),
     "summarize": lambda rows: tk.summarize(rows).lines[:-1],
@@ -109,6 +112,9 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
         drop=True
     ),
     "compare_failures": lambda rows: tk.compare_failures(rows, rows, now=NOW).frame,
+    "compare_failures since a time": lambda rows: (
+        tk.compare_failures(rows, since="3d", now=NOW, retention="8d").frame
+    ),
     "compare_failures with an empty load": lambda rows: (
         tk.compare_failures(NO_FAILURES, rows, now=NOW).frame
     ),

@@ -8,6 +8,8 @@ also came in batches. `_confidence` has the formula.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -38,6 +40,27 @@ _BUSY: Final = 8  # failures of a group, at least, to measure the bursts of that
 _HOUR: Final = 3_600_000  # milliseconds
 
 
+@dataclass(frozen=True, kw_only=True)
+class SideCounts:
+    """Counts of the failures on both sides of a comparison, by group.
+
+    Each frame has `group` and `count`: one row per failure, or one row per number of alike failures.
+    """
+
+    old: pd.DataFrame
+    later: pd.DataFrame
+    left: pd.DataFrame
+    """Failures only on the earlier side, with their `outcome`."""
+    added: pd.DataFrame
+    """Failures only on the later side."""
+    both: pd.DataFrame
+    """Each failure once, with `first`, `last` and `bin`, the number of a bin of `bin_width`."""
+    earlier_groups: Collection[str]
+    """Groups of the history."""
+    early_groups: Collection[str] = ()
+    """Groups that the earlier side should contain, by the times of their later failures."""
+
+
 def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
     """Return the counts and the change of each group; `groups` has the group of each row."""
     bounds = np.cumsum(
@@ -50,36 +73,52 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         .drop_duplicates("id")
     )
     later = _identified(sides.parts[1], later_groups).drop_duplicates("id")
-    left = old[~old["id"].isin(later["id"])]
-    added = later[~later["id"].isin(old["id"])]
-    names = sorted({*old["group"], *later["group"]})
-    all_rows = pd.concat([old, later]).drop_duplicates("id", keep="last")
-    times = all_rows.groupby("group")["at"].agg(["min", "max"]).reindex(names)
+    both = pd.concat([old, later]).drop_duplicates("id", keep="last")
+    counts = SideCounts(
+        old=old,
+        later=later,
+        left=old[~old["id"].isin(later["id"])],
+        added=later[~later["id"].isin(old["id"])],
+        both=_binned(both),
+        earlier_groups=earlier_groups,
+        early_groups=_early_groups(sides, later_groups),
+    )
+
+    return changes_of(counts, sides.exposure, sides.growth)
+
+
+def changes_of(
+    counts: SideCounts, exposure: float, growth: float = 0.0
+) -> pd.DataFrame:
+    """Return the counts and the change of each group, with the relation of the times as in `Sides`."""
+    names = sorted({*counts.old["group"], *counts.later["group"]})
+    by_group = counts.both.groupby("group")
+    first_at = by_group["first"].min().reindex(names)
+    last_at = by_group["last"].max().reindex(names)
 
     def sizes(rows: pd.DataFrame) -> NDArray[np.float64]:
-        counts = rows["group"].value_counts().reindex(names, fill_value=0)
-        return np.asarray(counts, dtype=np.float64)
+        sums = rows.groupby("group")["count"].sum().reindex(names, fill_value=0)
+        return np.asarray(sums, dtype=np.float64)
 
-    before, after = sizes(old), sizes(later)
-    bursts = _bursts(all_rows, names)
-    confidence = _confidence(
-        sizes(added), sizes(left), before, after, sides.exposure, bursts
-    )
-    expected = before / sides.exposure
+    before, after = sizes(counts.old), sizes(counts.later)
+    added, left = sizes(counts.added), sizes(counts.left)
+    bursts = _bursts(counts.both, names)
+    confidence = _confidence(added, left, before, after, exposure, bursts)
+    expected = before / exposure
 
-    if sides.growth:
+    if growth:
         # a queue that only fills up does not grow: more must also be added per time
-        rising = _confidence_of_added(sizes(added), before, sides.growth, bursts)
+        rising = _confidence_of_added(added, before, growth, bursts)
         confidence = np.where(
             after > before, np.minimum(confidence, rising), confidence
         )
-        expected = before * (1 + sides.growth)
+        expected = before * (1 + growth)
 
     has_changed = confidence >= _CONFIDENT
-    is_more = after > before / sides.exposure
+    is_more = after > before / exposure
     is_absent_before = before == 0
-    is_back = pd.Index(names).isin(earlier_groups)
-    is_missing = _is_missing_before(sides, later_groups, names)
+    is_back = pd.Index(names).isin(list(counts.earlier_groups))
+    is_missing = pd.Index(names).isin(list(counts.early_groups))
     # `select` takes the first condition that is true, so the order matters: a group that
     # was not there before is never "growing".
     change = np.select(
@@ -100,36 +139,54 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         change=("str", change),
         before=("Int64", before),
         after=("Int64", after),
-        added=("Int64", sizes(added)),
-        left=("Int64", sizes(left)),
+        added=("Int64", added),
+        left=("Int64", left),
         expected=("float64", expected),
         confidence=("float64", confidence),
         **{
-            name: ("Int64", sizes(left[left["outcome"].isin(values)]))
+            name: ("Int64", sizes(counts.left[counts.left["outcome"].isin(values)]))
             for name, values in LEFT.items()
         },
-        first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
-        last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
+        first_at=("datetime64[ms, UTC]", first_at.to_numpy()),
+        last_at=("datetime64[ms, UTC]", last_at.to_numpy()),
     )
 
 
 def _identified(part: pa.Table, groups: NDArray[np.object_]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"group": groups, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)}
-    )
+    ids, at = part["dlq_id"].to_pylist(), when_failed(part)
+    return pd.DataFrame({"group": groups, "id": ids, "at": at, "count": 1})
 
 
-def _is_missing_before(
-    sides: Sides, later_groups: NDArray[np.object_], names: list[str]
-) -> NDArray[np.bool_]:
-    """Return which groups have a failure that the earlier frame should contain, by its time."""
+def _early_groups(sides: Sides, later_groups: NDArray[np.object_]) -> pd.Index:
+    """Return the groups with a failure that the earlier frame should contain, by the time of it."""
     if sides.placed is None or not len(later_groups):
-        return np.zeros(len(names), dtype=bool)
+        return pd.Index([])
 
-    first = (
-        sides.placed.reset_index(drop=True).groupby(later_groups).min().reindex(names)
-    )
-    return np.asarray(first < sides.cut)
+    first = sides.placed.reset_index(drop=True).groupby(later_groups).min()
+    return first.index[first < sides.cut]
+
+
+def bin_width(first: int, last: int) -> int:
+    """Return the length of the bins of bursts between two times, all in milliseconds.
+
+    >>> bin_width(0, 10_000_000_000)
+    5000001
+    """
+    return max(_HOUR, math.ceil((last - first + 1) / _MOST_BINS))
+
+
+def _binned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return failures with their `first` and `last` time and `bin`, which is missing without a time."""
+    at = rows["at"].astype("int64")
+    dated = at[rows["at"].notna()]
+    bins = pd.Series(pd.NA, index=rows.index, dtype="Int64")
+    if len(dated):
+        first = int(dated.min())
+        bins = ((dated - first) // bin_width(first, int(dated.max()))).reindex(
+            rows.index
+        )
+
+    return rows.assign(first=rows["at"], last=rows["at"], bin=bins)
 
 
 def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
@@ -138,20 +195,19 @@ def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
     For example, failures that come in batches of five have a dispersion of about 5. A group with few failures
     gets the median of all groups.
     """
-    dated = rows.dropna(subset="at")
-    at = dated["at"].astype("int64").to_numpy()
-    if not len(at):
+    dated = rows.dropna(subset="bin")
+    if dated.empty:
         return np.ones(len(names))
 
-    width = max(_HOUR, math.ceil((at.max() - at.min() + 1) / _MOST_BINS))
-    bins = (at - at.min()) // width
+    bins = dated["bin"].to_numpy(dtype=np.int64)
+    numbers = dated["count"].to_numpy(dtype=np.float64)
     length = int(bins.max()) + 1
 
     by_group = {}
     for name, positions in dated.groupby("group").indices.items():
-        if len(positions) >= _BUSY:
-            counts = np.bincount(bins[positions], minlength=length).astype(np.float64)
-            by_group[name] = dispersion(counts, np.ones(length))
+        if numbers[positions].sum() >= _BUSY:
+            counts = np.bincount(bins[positions], numbers[positions], length)
+            by_group[name] = dispersion(counts.astype(np.float64), np.ones(length))
 
     typical = float(np.median(list(by_group.values()))) if by_group else 1.0
     return np.array([by_group.get(name, typical) for name in names])

@@ -21,6 +21,7 @@ from toolkit.base.errors import InputError
 from toolkit.base.time_zones import time_text
 from toolkit.failures.group_rules import LABELS, GroupRules
 from toolkit.failures.selection import (
+    facts_of,
     opened,
     receipt_of,
     select,
@@ -28,10 +29,12 @@ from toolkit.failures.selection import (
     timestamps,
 )
 from toolkit.failures.signed_failures import grouped_columns
+from toolkit.failures.sources import SelectedRows
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.tables.signed_rows import SIGNATURE
 
+_DOING: Final = "comparing failures"
 _OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
 
 
@@ -55,17 +58,24 @@ class Sides:
     cut: pd.Timestamp | None = None
 
 
-def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
-    """Return the columns of a frame that are compared, with one schema. Rows without an id get an id."""
+def comparable(
+    failures: Any, name: str, rules: GroupRules, *, signed: bool = False
+) -> pa.Table:
+    """Return the columns of a frame that are compared, with one schema. Rows without an id get an id.
+
+    With `signed`, the result also has the stored signatures, if the frame has them.
+    """
     columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
-    rows = opened(failures, doing="comparing failures", name=name)
+    rows = opened(failures, doing=_DOING, name=name)
+    if signed and has_signatures(rows):
+        columns.append(SIGNATURE)
     known = [column for column in columns if column != LABELS or column in rows.names]
-    timed = select_timed(rows, known, doing="comparing failures", name=name)
-    table = timed.whole_table("comparing failures")
+    timed = select_timed(rows, known, doing=_DOING, name=name)
+    table = timed.whole_table(_DOING)
     if len(known) < len(columns):
         table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
     columns += ["failed_at", "created_at"]
-    numbers = {"response_status": pa.float64()}
+    numbers = {"response_status": pa.float64(), SIGNATURE: pa.string()}
     types = {field.name: field.type for field in STORED_FAILURES} | numbers
     schema = pa.schema([(column, types[column]) for column in columns])
 
@@ -83,13 +93,30 @@ def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     return table.set_column(columns.index("dlq_id"), "dlq_id", ids)
 
 
+def has_signatures(rows: SelectedRows) -> bool:
+    """Return whether rows have a column that may contain signatures."""
+    if SIGNATURE not in rows.names:
+        return False
+    kind = rows.schema.field(SIGNATURE).type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def are_signed_alike(*frames: Any) -> bool:
+    """Return whether the signatures of frames can be compared: they learned the same words."""
+    learned = [facts_of(frame).get("learned") for frame in frames]
+    has_all = all(has_signatures(opened(frame, doing=_DOING)) for frame in frames)
+    return (
+        has_all and learned[0] is not None and learned.count(learned[0]) == len(learned)
+    )
+
+
 def check_order(before: pa.Table, after: pa.Table) -> None:
     """Raise InputError for two frames that can only have been swapped."""
     first, last = when_failed(before).min(), when_failed(after).max()
     # without `failed_at`, a failure counts as earlier than it was; a comparison with NaT is False
     if not after["failed_at"].null_count and last < first:
         raise InputError(
-            "comparing failures",
+            _DOING,
             got=f"failures until {time_text(last)} as after, and since {time_text(first)} as before",
             expected="the earlier failures first",
             next_step="Swap them: compare_failures(before, after).",
@@ -111,11 +138,11 @@ def are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
 
 def in_queue(failures: Any) -> pa.ChunkedArray:
     """Return which rows had not left the queue when they were loaded."""
-    if GONE_BEFORE in opened(failures, doing="comparing failures").names:
-        rows = select(failures, [GONE_BEFORE], doing="comparing failures").table()
+    if GONE_BEFORE in opened(failures, doing=_DOING).names:
+        rows = select(failures, [GONE_BEFORE], doing=_DOING).table()
         return pc.is_null(rows[GONE_BEFORE])
 
-    rows = select(failures, ["dlq_id"], doing="comparing failures").table()
+    rows = select(failures, ["dlq_id"], doing=_DOING).table()
     return pa.chunked_array([pa.array(np.ones(rows.num_rows, dtype=bool))])
 
 
@@ -191,7 +218,5 @@ def _entered(table: pa.Table) -> pa.Array:
 
 def when_failed(table: pa.Table) -> pd.Series:
     """Return the time of each failure of `comparable`; missing if it is not plausible."""
-    when = timestamps(
-        select_timed(table, [], doing="comparing failures").table(), "when_"
-    )
+    when = timestamps(select_timed(table, [], doing=_DOING).table(), "when_")
     return when.astype("datetime64[ms, UTC]")

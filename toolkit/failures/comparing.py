@@ -26,14 +26,21 @@ from toolkit.failures.gaps import Spans, gaps_of, inside, overlap
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped_by_signature
 from toolkit.failures.outcome_names import LEFT
-from toolkit.failures.outcomes import find_retry_outcomes
+from toolkit.failures.outcomes import find_retry_outcomes, kept_length
 from toolkit.failures.selection import (
+    opened,
     receipt_of,
+    scanned,
+    select,
     timestamps,
     told_until,
     when_counted,
 )
-from toolkit.failures.signed_failures import read_rules, with_learned
+from toolkit.failures.signed_failures import (
+    grouped_columns,
+    read_rules,
+    with_learned,
+)
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import visible
 from toolkit.snapshots import Snapshot, open_snapshot
@@ -45,16 +52,19 @@ if TYPE_CHECKING:
 
     from toolkit.drawing.style import Theme
 
-from toolkit.failures.changed_rates import CHANGES, count_changes
+from toolkit.failures.changed_rates import CHANGES, changes_of, count_changes
 from toolkit.failures.comparable_rows import (
     Sides,
+    are_signed_alike,
     are_spans,
     at_times,
     check_order,
     comparable,
+    has_signatures,
     in_queue,
     when_failed,
 )
+from toolkit.failures.counted_sides import DividedFrame, side_counts
 
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
@@ -245,11 +255,18 @@ def compare_failures(
     retries = _RetryFacts(runs, retried, retention, now)
 
     if since is not None:
+        division = _Division.at(before, since, retries, after=after, snapshot=snapshot)
+        if history is None:
+            compared = _counted(before, division, given, retries, exposure)
+            if compared is not None:
+                return compared
         sides = _since(
-            before, after, since, given, retries, snapshot=snapshot, exposure=exposure
+            before, division, given, retries, exposure=exposure, signed=history is None
         )
     elif snapshot is None:
-        sides = _of_frames(before, after, given, retries, exposure)
+        sides = _of_frames(
+            before, after, given, retries, exposure, signed=history is None
+        )
     else:
         sides = _of_snapshot(before, after, _opened(snapshot), given, retries, exposure)
 
@@ -281,6 +298,11 @@ class _RetryFacts:
     retention: str | timedelta | None
     now: datetime | None
 
+    @property
+    def are_given(self) -> bool:
+        """Return whether retries are known, which are then looked up per entry."""
+        return self.runs is not None or self.retried is not None
+
     def outcomes(
         self, before: Any, after: Any = None, *, now: bool = True
     ) -> pd.DataFrame:
@@ -290,47 +312,104 @@ class _RetryFacts:
         ).frame  # fmt: skip
 
 
-def _since(
-    failures: Any, after: Any, since: Time, rules: GroupRules, retries: _RetryFacts, *, snapshot: object,
-    exposure: float | None,
-) -> Sides:  # fmt: skip
-    """Divide one frame at a time."""
-    for name, argument in (("after", after), ("snapshot", snapshot)):
-        if argument is not None:
-            raise wrong(
-                "since",
-                since,
-                f"no {name} next to it",
-                "Pass one frame with all failures.",
-            )
+@dataclass(frozen=True)
+class _Division:
+    """The time that divides the failures of one frame, the end of the data, and the gaps of a snapshot."""
 
-    rows = comparable(failures, "before", rules)
-    when = when_failed(rows)
-    end = told_until(failures, when_counted(retries.now))
+    start: datetime
+    end: datetime
+    gaps: Spans
 
-    start = parse_time(since, now=end, name="since")
-    if start >= end:
-        raise wrong(
-            "since",
-            since,
-            f"a time before the data end, at {time_text(pd.Timestamp(end))}",
-        )
+    @classmethod
+    def at(
+        cls, failures: Any, since: Time, retries: _RetryFacts, **others: object
+    ) -> _Division:
+        """Return the division at `since`; raise if there are `others` next to it."""
+        for name, argument in others.items():
+            if argument is not None:
+                raise wrong(
+                    "since",
+                    since,
+                    f"no {name} next to it",
+                    "Pass one frame with all failures.",
+                )
 
-    is_recent, is_earlier = (when >= start).to_numpy(), (when < start).to_numpy()
-    # failures in a gap do not count for the rate: most of them were not seen
-    gaps = gaps_of(failures)
-    in_gap = is_earlier & inside(gaps, when)
-    is_old = is_earlier & ~in_gap
+        opened(failures, doing="comparing failures", name="before")
+        end = told_until(failures, when_counted(retries.now))
+        start = parse_time(since, now=end, name="since")
+        if start >= end:
+            found = time_text(pd.Timestamp(end))
+            raise wrong("since", since, f"a time before the data end, at {found}")
+
+        return cls(start, end, gaps_of(failures))
+
+    def exposure(self, first: Any) -> float:
+        """Return the ratio of the time from the first failure to `start` to the time after it."""
+        times = pd.Timestamp(self.start), pd.Timestamp(self.end)
+        return _exposure(first, *times, self.gaps)
+
+
+def _notes_of_division(failures: Any, untimed: int) -> list[str]:
     notes = _incomplete(failures, "before")
-    untimed = int(when.isna().sum())
     if untimed:
         notes.append(f"{counted(untimed, 'failure')} without a time not compared")
-    outcome = retries.outcomes(failures)["outcome"].to_numpy()[is_old]
+    return notes
+
+
+def _counted(
+    failures: AnyFrame,
+    division: _Division,
+    rules: GroupRules,
+    retries: _RetryFacts,
+    exposure: float | None,
+) -> FailureComparison | None:
+    """Compare by counts that are computed where the rows are; None if the rows have to be read."""
+    failures = scanned(failures, doing="comparing failures")
+    rows = opened(failures, doing="comparing failures", name="before")
+    has_splits = any(rule.action == "split" for rule in rules.rules)
+    needs_rows = has_splits or retries.are_given
+    if rows.check is None or needs_rows or not has_signatures(rows):
+        return None
+
+    columns = [*grouped_columns(rules), "workflow_run_id"]
+    select(failures, columns, doing="comparing failures", name="before")
+    kept = kept_length(failures, retries.retention)
+    divided = DividedFrame(failures, division.start, division.gaps, kept)
+    counts = divided.counts()
+    if counts is None or not divided.has_unique_ids():
+        return None
 
     if exposure is None:
-        exposure = _exposure(
-            when[is_old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps
-        )
+        exposure = division.exposure(divided.first)
+    groups, by_signature = divided.groups(with_learned(rules, failures))
+    changes = changes_of(side_counts(counts, by_signature), exposure)
+
+    return _compared(changes, groups, _notes_of_division(failures, divided.untimed))
+
+
+def _since(
+    failures: Any,
+    division: _Division,
+    rules: GroupRules,
+    retries: _RetryFacts,
+    *,
+    exposure: float | None,
+    signed: bool,
+) -> Sides:
+    """Divide the rows of one frame at a time."""
+    rows = comparable(failures, "before", rules, signed=signed)
+    if SIGNATURE in rows.column_names:
+        rules = with_learned(rules, failures)
+    when = when_failed(rows)
+    start = division.start
+    is_recent, is_earlier = (when >= start).to_numpy(), (when < start).to_numpy()
+    # failures in a gap do not count for the rate: most of them were not seen
+    in_gap = is_earlier & inside(division.gaps, when)
+    is_old = is_earlier & ~in_gap
+    notes = _notes_of_division(failures, int(when.isna().sum()))
+    outcome = retries.outcomes(failures)["outcome"].to_numpy()[is_old]
+    if exposure is None:
+        exposure = division.exposure(when[is_old].min())
 
     parts = [rows.filter(pa.array(is_old)), rows.filter(pa.array(is_recent))]
     return Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
@@ -358,9 +437,17 @@ def _of_frames(
     rules: GroupRules,
     retries: _RetryFacts,
     exposure: float | None,
+    *,
+    signed: bool,
 ) -> Sides:
     """Compare two frames: spans of one history, or two loads of a queue."""
-    parts = [comparable(before, "before", rules), comparable(after, "after", rules)]
+    signed = signed and are_signed_alike(before, after)
+    parts = [
+        comparable(before, "before", rules, signed=signed),
+        comparable(after, "after", rules, signed=signed),
+    ]
+    if signed:
+        rules = with_learned(rules, after)
     check_order(*parts)
     notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
     is_one_history = exposure not in {None, 1} or are_spans(before, after, parts)

@@ -43,7 +43,7 @@ from toolkit.failures.selection import (
     select,
     select_timed,
 )
-from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.secrets.redaction import visible
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.signed_rows import (
@@ -325,20 +325,23 @@ def grouped_by_signature(
         return grouped(failures, rules)
 
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
+    groups, known = groups_of_signatures(rows, rules)
+    ids = select(failures, [SIGNATURE], doing=_DOING).table()[SIGNATURE].to_pylist()
+
+    return groups, [known[signature] for signature in ids]
+
+
+def groups_of_signatures(
+    rows: SelectedRows, rules: GroupRules
+) -> tuple[FailureGroups, dict[str, str]]:
+    """Return the groups of the latest rows of each stored signature, and the group of each signature."""
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
     groups, positions = grouped_rows(
         _with_stored(read_rows(latest, rules), latest[SIGNATURE]), rules
     )
-    known = dict(
-        zip(
-            latest[SIGNATURE].to_pylist(),
-            groups.frame["group"].iloc[positions],
-            strict=True,
-        )
-    )
-    ids = select(failures, [SIGNATURE], doing=_DOING).table()[SIGNATURE].to_pylist()
+    ids = groups.frame["group"].iloc[positions]
 
-    return groups, [known[signature] for signature in ids]
+    return groups, dict(zip(latest[SIGNATURE].to_pylist(), ids, strict=True))
 
 
 def grouped_rows(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.base.times import parse_duration
 from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.retention import Retention, retention_of
 from toolkit.failures.selection import (
@@ -27,6 +28,7 @@ from toolkit.failures.selection import (
     with_time,
 )
 from toolkit.failures.sources import AnyFrame, SelectedRows
+from toolkit.failures.sql_results import SqlStep
 from toolkit.tables.frames import made_visible
 from toolkit.tables.schemas import TIME
 
@@ -57,6 +59,10 @@ _TUNING: Final = LifetimeTuning()
 _DELAYS: Final = np.array(_TUNING.delays, dtype=np.float64)
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
+_SOONEST: Final = (("when_", "ascending"), ("dlq_id", "ascending"))
+_ALL_ROWS: Final = 1 << 62
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 # hours
 _LIMITS: Final = {
     "already due": 0,
@@ -200,6 +206,8 @@ def find_expiring(
     failures: AnyFrame,
     retention: str | timedelta | None = None,
     now: datetime | None = None,
+    *,
+    within: str | timedelta | None = None,
 ) -> pd.DataFrame:
     """Return when each failure expires: `retention` after `failed_at`, else after `created_at`.
 
@@ -217,6 +225,9 @@ def find_expiring(
         older entry, the retention is unknown, and so is the time at which each failure expires.
     now : datetime, optional
         Start of the first hour; without a time zone, UTC. If omitted, the current time.
+    within : str or timedelta, optional
+        Only failures that expire within this time, or are already due, for example "24h". DuckDB and the
+        workers of Dask choose them, so that only these rows arrive. If omitted, all failures.
 
     Returns
     -------
@@ -228,7 +239,7 @@ def find_expiring(
     Raises
     ------
     InputError
-        If a column is missing, or `retention` or `now` cannot be read.
+        If a column is missing, or `retention`, `now` or `within` cannot be read.
 
     Examples
     --------
@@ -238,12 +249,43 @@ def find_expiring(
     [24.0]
     """
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
-    table = rows.whole_table(_DOING)
-    expiries = _expiries(table, _kept(failures, retention, now), now)
+    if within is None:
+        table = rows.whole_table(_DOING)
+        kept = _kept(failures, retention, now)
+    else:
+        # one time for the choice and for the hours that are left
+        now = when_counted(now)
+        until = now + parse_duration(within, name="within")
+        kept = _kept(failures, retention, now)
+        table = _due_until(rows, kept, until)
+    expiries = _expiries(table, kept, now)
 
     return expiries.sort_values(
         ["expires_at", "dlq_id"], na_position="last", ignore_index=True
     )
+
+
+def _due_until(rows: SelectedRows, kept: Retention, until: datetime) -> pa.Table:
+    """Return the failures that expire until a time; none if the retention is unknown."""
+    if not kept.is_known:
+        return rows.reduce(FirstRows(_SOONEST, 0))
+
+    # A failure expires at `when_ + length`, and `when_` counts in whole milliseconds.
+    last = (until - kept.length - _EPOCH) // _MILLISECOND
+    chosen = rows.then(
+        SqlStep(
+            partial(_until, last),
+            f"(SELECT * FROM {{rows}} WHERE epoch_ms(when_) <= {last})",  # noqa: S608 - a number
+        )
+    )
+    computed = chosen.computed_elsewhere(FirstRows(_SOONEST, _ALL_ROWS))
+    return chosen.table() if computed is None else computed
+
+
+def _until(last: int, table: pa.Table) -> pa.Table:
+    """Return the failures of a batch until a time in milliseconds since 1970."""
+    milliseconds = table["when_"].cast(TIME, safe=False).cast(pa.int64())
+    return table.filter(pc.less_equal(milliseconds, last))
 
 
 def next_expiring(
@@ -255,7 +297,7 @@ def next_expiring(
     if not kept.is_known:
         most = 0
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
-    soonest = FirstRows((("when_", "ascending"), ("dlq_id", "ascending")), most)
+    soonest = FirstRows(_SOONEST, most)
     expiries = _expiries(rows.then(partial(_since, start)).reduce(soonest), kept, now)
 
     return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True)

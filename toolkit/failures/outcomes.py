@@ -191,7 +191,7 @@ def find_retry_outcomes(
         )
 
     expires = pd.Series(pd.NaT, index=frame.index, dtype=_TIME)
-    kept = _kept(before, retention)
+    kept = kept_length(before, retention)
     if kept is not None:
         expires = (when + kept).astype(_TIME)
     assumed = _without_retry(frame, presence, expires, _starts(runs, doing), retried)
@@ -238,7 +238,7 @@ def retry_facts(
         not_gone = UNKNOWN
     return OutcomeFacts(
         after=after, after_looks=after_looks, runs=runs, callbacks=callbacks, new_runs=_new_runs(retried),
-        all_retries_known=retried is not None, start=start, end=end, kept=_kept(before, retention),
+        all_retries_known=retried is not None, start=start, end=end, kept=kept_length(before, retention),
         not_gone=not_gone,
     )  # fmt: skip
 
@@ -361,8 +361,8 @@ def _set_outcomes_of_runs(
     outcomes.loc[by_new_run, "run"] = runs[by_new_run]
 
 
-def _kept(failures: AnyFrame, given: str | timedelta | None) -> timedelta | None:
-    """Return how long the queue keeps entries, if that was stated and no entry contradicts it."""
+def kept_length(failures: AnyFrame, given: str | timedelta | None) -> timedelta | None:
+    """Return how long the queue keeps entries; None if nobody stated it, or an entry contradicts it."""
     if given is not None:
         return stated_retention(given, None)
 

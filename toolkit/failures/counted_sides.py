@@ -1,0 +1,244 @@
+"""Count both sides of a comparison where the rows are: in batches, in DuckDB, or on the workers of Dask.
+
+A frame with stored signatures is divided at a time. Two small tables arrive:
+
+1. per side, the number of failures and the first and last time, because bins of bursts depend on them;
+2. per signature, side and bin, the number of failures and the first and last time.
+
+For example, 3 million failures with 40 signatures in 30 days have at most 30,000 rows in the second table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.failures.changed_rates import SideCounts, bin_width
+from toolkit.failures.gaps import Spans
+from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.grouping import FailureGroups, groups_of_signatures
+from toolkit.failures.outcome_names import EXPIRED, SEEN_LATE, UNKNOWN
+from toolkit.failures.partial_results import DistinctValues, repeated_rows
+from toolkit.failures.selection import opened, select_timed
+from toolkit.failures.signed_failures import grouped_columns
+from toolkit.failures.sources import AnyFrame, SelectedRows
+from toolkit.failures.sql_results import SqlStep
+from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.tables.signed_rows import SIGNATURE, are_signed
+
+_DOING: Final = "comparing failures"
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_EPOCH: Final = pd.Timestamp(0, tz="UTC")
+
+OLD, LATER, IN_GAP = range(3)
+"""Numbers of the sides."""
+
+
+@dataclass(frozen=True)
+class DividedFrame:
+    """A frame of any engine that is divided at a time, without failures in gaps of the history."""
+
+    failures: AnyFrame
+    start: datetime
+    gaps: Spans
+    kept: timedelta | None
+    """How long the queue keeps entries; None if unknown, so that no failure counts as expired."""
+
+    def has_unique_ids(self) -> bool:
+        """Return whether no id occurs twice, so that no failure is on both sides."""
+        rows = self._rows(["dlq_id"])
+        if rows.has_unique_ids:
+            return True
+        return repeated_rows(rows.reduce(DistinctValues("dlq_id"))) == 0
+
+    @cached_property
+    def sides(self) -> pd.DataFrame:
+        """Return `count_`, `first_` and `last_` per side; failures without a time have a missing side."""
+        counted = self._rows([]).count(
+            "side_", first_=("when_", "min"), last_=("when_", "max")
+        )
+        return _timed(counted).set_index("side_")
+
+    @property
+    def untimed(self) -> int:
+        """Return the number of failures without a time."""
+        sides = self.sides
+        return int(sides["count_"][sides.index.isna()].sum())
+
+    @property
+    def first(self) -> pd.Timestamp:
+        """Return the time of the first failure; missing if no failure is earlier than the division."""
+        return pd.Timestamp(self.sides["first_"].reindex([OLD]).iloc[0])
+
+    def groups(self, rules: GroupRules) -> tuple[FailureGroups, dict[str, str]]:
+        """Return the groups of failures with a time, and the group of each signature."""
+        rows = self._rows([*grouped_columns(rules), SIGNATURE])
+        return groups_of_signatures(rows.then(_timed_only), rules)
+
+    def counts(self) -> pd.DataFrame | None:
+        """Return the failures per signature, side and bin; None if a signature is missing or out of date."""
+        compared = self.sides.reindex([OLD, LATER])
+        first, last = compared["first_"].min(), compared["last_"].max()
+        width = 1
+        if pd.notna(first):
+            width = bin_width(_milliseconds(first), _milliseconds(last))
+        else:
+            first = _EPOCH
+
+        looks: list[str] = []
+        names = opened(self.failures, doing=_DOING).names
+        if self.kept is not None and {GONE_AFTER, GONE_BEFORE} <= set(names):
+            looks = [GONE_AFTER, GONE_BEFORE]
+        rows = self._rows([SIGNATURE, *looks]).then(_timed_only)
+        rows = rows.then(_binned(_milliseconds(first), width))
+        rows = rows.then(_with_expired(self.kept if looks else None))
+        counted = rows.count(
+            SIGNATURE, "side_", "bin_", "expired_",
+            first_=("when_", "min"), last_=("when_", "max"),
+        )  # fmt: skip
+
+        return _timed(counted) if are_signed(counted[SIGNATURE]) else None
+
+    def _rows(self, columns: list[str]) -> SelectedRows:
+        rows = select_timed(self.failures, columns, doing=_DOING, name="before")
+        return rows.then(_placed(self.start, self.gaps))
+
+
+def side_counts(counted: pd.DataFrame, groups: dict[str, str]) -> SideCounts:
+    """Return the counts by group. Without an id on both sides, each earlier failure has left."""
+    outcome = counted["expired_"].map({True: EXPIRED, False: UNKNOWN})
+    rows = pd.DataFrame(
+        {
+            "group": counted[SIGNATURE].map(groups),
+            "count": counted["count_"],
+            "outcome": outcome,
+            "first": counted["first_"],
+            "last": counted["last_"],
+            "bin": counted["bin_"],
+        }
+    )
+    old, later = rows[counted["side_"] == OLD], rows[counted["side_"] == LATER]
+
+    return SideCounts(
+        old=old,
+        later=later,
+        left=old,
+        added=later,
+        both=pd.concat([old, later]),
+        earlier_groups=rows["group"][counted["side_"] == IN_GAP].tolist(),
+    )
+
+
+def _placed(start: datetime, gaps: Spans) -> SqlStep:
+    """Return the step that adds `side_`, which is missing for failures without a time."""
+    cut = _milliseconds(start, up=True)
+    spans = tuple(
+        (_milliseconds(begin, up=True), _milliseconds(end, up=True))
+        for begin, end in gaps
+    )
+    cases = "".join(
+        f"WHEN epoch_ms(when_) >= {begin} AND epoch_ms(when_) < {end} THEN {IN_GAP} "
+        for begin, end in spans
+    )
+    side = (
+        f"CASE WHEN epoch_ms(when_) >= {cut} THEN {LATER} {cases}"
+        f"WHEN when_ IS NOT NULL THEN {OLD} END"
+    )
+
+    return SqlStep(
+        partial(_with_side, cut, spans),
+        f"(SELECT *, CAST({side} AS BIGINT) AS side_ FROM {{rows}})",  # noqa: S608 - numbers only
+    )
+
+
+def _with_side(
+    cut: int, spans: tuple[tuple[int, int], ...], table: pa.Table
+) -> pa.Table:
+    at = _at(table)
+    is_later = pc.greater_equal(at, cut)
+    side = pc.if_else(is_later, pa.scalar(LATER, pa.int64()), OLD)
+    for begin, end in spans:
+        in_gap = pc.and_(pc.greater_equal(at, begin), pc.less(at, end))
+        side = pc.if_else(pc.and_not(in_gap, is_later), IN_GAP, side)
+
+    return table.append_column("side_", side)
+
+
+def _only_timed(table: pa.Table) -> pa.Table:
+    return table.filter(table["when_"].is_valid())
+
+
+_timed_only: Final = SqlStep(
+    _only_timed, "(SELECT * FROM {rows} WHERE when_ IS NOT NULL)"
+)
+
+
+def _binned(first: int, width: int) -> SqlStep:
+    """Return the step that adds `bin_`, the number of the bin of each time."""
+    return SqlStep(
+        partial(_with_bin, first, width),
+        f"(SELECT *, (epoch_ms(when_) - {first}) // {width} AS bin_ FROM {{rows}})",  # noqa: S608 - numbers only
+    )
+
+
+def _with_bin(first: int, width: int, table: pa.Table) -> pa.Table:
+    return table.append_column("bin_", pc.divide(pc.subtract(_at(table), first), width))
+
+
+def _with_expired(kept: timedelta | None) -> SqlStep:
+    """Return the step that adds `expired_`: whether a failure left the queue because it expired."""
+    if kept is None:
+        return SqlStep(_never_expired, "(SELECT *, false AS expired_ FROM {rows})")
+
+    length, late = kept // _MILLISECOND, SEEN_LATE // _MILLISECOND
+    expires, seen = f"epoch_ms(when_) + {length}", f"epoch_ms({GONE_AFTER})"
+    is_expired = (
+        f"{expires} <= epoch_ms({GONE_BEFORE}) AND {expires} - {seen} <= {late}"
+    )
+    return SqlStep(
+        partial(_expired, length, late),
+        f"(SELECT *, coalesce({is_expired}, false) AS expired_ FROM {{rows}})",  # noqa: S608 - names and numbers only
+    )
+
+
+def _never_expired(table: pa.Table) -> pa.Table:
+    never = pa.repeat(pa.scalar(value=False), table.num_rows)
+    return table.append_column("expired_", never)
+
+
+def _expired(length: int, late: int, table: pa.Table) -> pa.Table:
+    """Add `expired_`, as `find_retry_outcomes` decides it without a run log."""
+    seen, missed = (_at(table, name) for name in (GONE_AFTER, GONE_BEFORE))
+    expires = pc.add(_at(table), length)
+    is_expired = pc.and_(
+        pc.less_equal(expires, missed), pc.less_equal(pc.subtract(expires, seen), late)
+    )
+    return table.append_column("expired_", pc.fill_null(is_expired, fill_value=False))
+
+
+def _at(table: pa.Table, column: str = "when_") -> pa.ChunkedArray:
+    """Return times in milliseconds since 1970."""
+    return table[column].cast(TIME, safe=False).cast(pa.int64())
+
+
+def _milliseconds(time: datetime, *, up: bool = False) -> int:
+    """Return a time in milliseconds since 1970, rounded down or `up`."""
+    passed = pd.Timestamp(time) - _EPOCH
+    if up:
+        return -(-passed // _MILLISECOND)
+    return int(passed // _MILLISECOND)
+
+
+def _timed(counted: pa.Table) -> pd.DataFrame:
+    """Return counts as pandas, with `first_` and `last_` in milliseconds."""
+    frame: pd.DataFrame = counted.to_pandas()
+    for name in ("first_", "last_"):
+        times = pd.to_datetime(frame[name], utc=True)
+        frame[name] = times.astype("datetime64[ms, UTC]")
+    return frame
