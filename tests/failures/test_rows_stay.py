@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +18,8 @@ import pyarrow.dataset as ds
 import pytest
 
 import toolkit as tk
-from toolkit.failures import sources
+from toolkit.analysis import find_incidents
+from toolkit.failures import attribute_values, partitions, sources
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
@@ -64,8 +66,65 @@ ANALYSES: dict[str, Callable[[Any], pd.DataFrame]] = {
         tk.compare_failures(rows, since="2d", now=NOW, retention="31d").frame
     ),
 }
-MOST_BYTES = 80_000
+WINDOW = NOW - pd.Timedelta(hours=12), NOW
+ANALYSES |= {
+    "explain_spike": lambda rows: explained(rows, WINDOW),
+    "explain_spike with a baseline": lambda rows: explained(
+        rows, WINDOW, (NOW - pd.Timedelta(days=9), NOW - pd.Timedelta(days=1))
+    ),
+}
+
+
+def explained(rows: Any, *spans: Any) -> pd.DataFrame:
+    """Return the conditions of a rise, and the numbers of the sentence."""
+    found = tk.explain_spike(rows, *spans, now=NOW)
+    return found.frame.assign(all=found.observed, usual=found.expected)
+
+
+MOST_BYTES = 100_000
 """Results that arrive from the workers; the columns of all rows take more than 300 kB."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_search_of_a_large_frame_reads_no_json(
+    engine: str, snapshot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields of JSON are no attributes of large frames, and one body per group shows what errors mention."""
+    limits = replace(attribute_values._TUNING, most_rows=ROWS // 2)
+    monkeypatch.setattr(attribute_values, "_TUNING", limits)
+    failures = _signed(snapshot)
+    frame = ENGINES[engine](snapshot)
+    with dask.config.set(scheduler="synchronous"):
+        with columns_read(monkeypatch) as names:
+            found = tk.explain_spike(frame, now=NOW)
+        incidents = find_incidents(frame, now=NOW)
+    expected = tk.explain_spike(failures, now=NOW)
+    assert found.stands_out
+    pd.testing.assert_frame_equal(found.frame, expected.frame)
+    assert found.window == expected.window
+    pd.testing.assert_frame_equal(incidents, find_incidents(failures, now=NOW))
+    assert "signature" in names
+    assert not names & {"headers", "body", "response_headers", "extra"}
+
+
+@contextmanager
+def columns_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Collect the names of the columns that are read as rows."""
+    names: set[str] = set()
+
+    def remembering(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reading(frame: Any, columns: Any, step: Any) -> Any:
+            names.update(columns)
+            return read(frame, columns, step)
+
+        return reading
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            sources, "_duckdb_batches", remembering(sources._duckdb_batches)
+        )
+        patched.setattr(partitions, "batches", remembering(partitions.batches))
+        yield names
 
 
 @contextmanager
@@ -94,7 +153,9 @@ def test_results_arrive_instead_of_rows(
     name: str, engine: str, snapshot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result is that of pandas, DuckDB reads no batch, and few bytes arrive from Dask."""
-    expected = ANALYSES[name](tk.read_snapshot(snapshot))
+    limits = replace(attribute_values._TUNING, most_rows=ROWS // 2)
+    monkeypatch.setattr(attribute_values, "_TUNING", limits)
+    expected = ANALYSES[name](_signed(snapshot))
     assert 0 < len(expected) < ROWS / 2
     frame = ENGINES[engine](snapshot)
     with counted_bytes(monkeypatch) as sizes:

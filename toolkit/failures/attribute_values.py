@@ -52,6 +52,11 @@ _TUNING: Final = AttributeTuning()
 _CUT: Final = 200  # characters of a value
 
 
+def most_rows_with_json() -> int:
+    """Return the number of rows above which fields of JSON columns are no attributes."""
+    return _TUNING.most_rows
+
+
 def column_texts(column: pd.Series) -> pd.Categorical:
     """Return any values as categories of strings, missing and empty values as ``(none)``."""
     try:

@@ -25,7 +25,7 @@ from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, groups_of_signatures
 from toolkit.failures.outcome_names import EXPIRED, SEEN_LATE, UNKNOWN
 from toolkit.failures.partial_results import DistinctValues, repeated_rows
-from toolkit.failures.selection import opened, select_timed
+from toolkit.failures.selection import opened, select_timed, timed_only
 from toolkit.failures.signed_failures import grouped_columns
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.failures.sql_results import SqlStep
@@ -79,7 +79,7 @@ class DividedFrame:
     def groups(self, rules: GroupRules) -> tuple[FailureGroups, dict[str, str]]:
         """Return the groups of failures with a time, and the group of each signature."""
         rows = self._rows([*grouped_columns(rules), SIGNATURE])
-        return groups_of_signatures(rows.then(_timed_only), rules)
+        return groups_of_signatures(rows.then(timed_only), rules)
 
     def counts(self) -> pd.DataFrame | None:
         """Return the failures per signature, side and bin; None if a signature is missing or out of date."""
@@ -95,7 +95,7 @@ class DividedFrame:
         names = opened(self.failures, doing=_DOING).names
         if self.kept is not None and {GONE_AFTER, GONE_BEFORE} <= set(names):
             looks = [GONE_AFTER, GONE_BEFORE]
-        rows = self._rows([SIGNATURE, *looks]).then(_timed_only)
+        rows = self._rows([SIGNATURE, *looks]).then(timed_only)
         rows = rows.then(_binned(_milliseconds(first), width))
         rows = rows.then(_with_expired(self.kept if looks else None))
         counted = rows.count(
@@ -168,15 +168,6 @@ def _with_side(
         side = pc.if_else(pc.and_not(in_gap, is_later), IN_GAP, side)
 
     return table.append_column("side_", side)
-
-
-def _only_timed(table: pa.Table) -> pa.Table:
-    return table.filter(table["when_"].is_valid())
-
-
-_timed_only: Final = SqlStep(
-    _only_timed, "(SELECT * FROM {rows} WHERE when_ IS NOT NULL)"
-)
 
 
 def _binned(first: int, width: int) -> SqlStep:

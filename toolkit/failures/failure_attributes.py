@@ -24,10 +24,19 @@ from toolkit.failures.attribute_values import (
     json_fields,
     labels_of,
     masked_column,
+    most_rows_with_json,
 )
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
-from toolkit.failures.selection import NONE, opened, scanned, select_timed, timestamps
+from toolkit.failures.partial_results import FirstRows
+from toolkit.failures.selection import (
+    NONE,
+    opened,
+    scanned,
+    select_timed,
+    timed_only,
+    timestamps,
+)
 from toolkit.failures.signed_failures import grouped_columns
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
@@ -56,9 +65,11 @@ class FailureAttributes:
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
         frame = scanned(frame, doing=doing)
         names = set(opened(frame, doing=doing).names)
-        present = [
-            name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names
-        ]
+        wanted = [*NAMED, "labels", LABEL]
+        is_large = SIGNATURE in names and _has_many_rows(frame, doing=doing)
+        if not is_large:
+            wanted += JSON_FIELDS
+        present = [name for name in wanted if name in names]
         table = select_timed(frame, present, doing=doing).whole_table(doing)
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
@@ -75,7 +86,7 @@ class FailureAttributes:
         if SIGNATURE not in names and names.issuperset(grouped_columns(GroupRules())):
             columns[SIGNATURE] = categories(grouped(frame)[1])
         for source, prefix in JSON_FIELDS.items():
-            if source in names:
+            if source in present:
                 columns |= dict(json_fields(table[source], prefix, redactor))
 
         self.columns = _distinct(
@@ -83,10 +94,14 @@ class FailureAttributes:
         )
         self.labels = labels_of(table, redactor).iloc[order].to_numpy(dtype=object)
         self.label_codes, self.labelled, self._label_names = _coded(self.labels)
-        bodies = table["response_body"] if "response_body" in names else None
-        self._words = _words_of_errors(
-            self.columns.get(SIGNATURE), bodies, order, redactor
-        )
+        self._words: list[set[str]] = []
+        errors = self.columns.get(SIGNATURE)
+        if errors is not None and "response_body" in names:
+            if is_large:
+                texts = _first_bodies(frame, errors, doing=doing)
+            else:
+                texts = _bodies_by_error(errors, table["response_body"], order)
+            self._words = [_words_of(text, redactor) for text in texts]
 
     def __len__(self) -> int:
         return len(self.when)
@@ -208,23 +223,44 @@ class FailureAttributes:
         return rare[0] if rare else None
 
 
-def _words_of_errors(
-    errors: pd.Categorical | None,
-    bodies: pa.ChunkedArray | None,
-    order: NDArray[np.int64],
-    redactor: Redactor,
-) -> list[set[str]]:
-    """Return the words of one response of each group of errors."""
-    if errors is None or bodies is None:
-        return []
+def _has_many_rows(frame: AnyFrame, *, doing: str) -> bool:
+    """Return whether a frame that is not in memory has so many rows that no field of JSON is an attribute."""
+    if opened(frame, doing=doing).check is None:
+        return False
 
-    words: list[set[str]] = [set() for _ in errors.categories]
+    counted = select_timed(frame, [], doing=doing).count()
+    return bool(counted["count_"][0].as_py() > most_rows_with_json())
+
+
+def _bodies_by_error(
+    errors: pd.Categorical, bodies: pa.ChunkedArray, order: NDArray[np.int64]
+) -> list[str | None]:
+    """Return the first response of each group of errors."""
+    texts: list[str | None] = [None for _ in errors.categories]
     for code, first in zip(*np.unique(errors.codes, return_index=True), strict=True):
-        text = bodies[int(order[first])].as_py()
-        if isinstance(text, str):
-            words[code] = set(_WORD.findall(redactor.text(text[:_MESSAGE])))
+        texts[code] = bodies[int(order[first])].as_py()
 
-    return words
+    return texts
+
+
+def _first_bodies(
+    frame: AnyFrame, errors: pd.Categorical, *, doing: str
+) -> list[str | None]:
+    """Return the first response of each stored group of errors; one row per group is read."""
+    rows = select_timed(frame, [SIGNATURE, "response_body"], doing=doing)
+    earliest = FirstRows((("when_", "ascending"),), 1, (SIGNATURE,))
+    first = rows.then(timed_only).reduce(earliest)
+    ids, bodies = (first[name].to_pylist() for name in (SIGNATURE, "response_body"))
+    body_of = dict(zip(ids, bodies, strict=True))
+
+    return [body_of.get(name) for name in errors.categories]
+
+
+def _words_of(text: object, redactor: Redactor) -> set[str]:
+    """Return the words of a response; none if it is no text."""
+    if not isinstance(text, str):
+        return set()
+    return set(_WORD.findall(redactor.text(text[:_MESSAGE])))
 
 
 def rising_values(

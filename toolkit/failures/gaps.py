@@ -89,6 +89,15 @@ def time_known(gaps: Nanoseconds, edges: NDArray[np.int64]) -> NDArray[np.int64]
     return np.diff(without_gaps(gaps, edges))
 
 
+def known_length(gaps: Nanoseconds, span: tuple[int, int]) -> int:
+    """Return the length of a span without gaps, in nanoseconds.
+
+    >>> known_length(((3, 5),), (0, 8))
+    6
+    """
+    return int(time_known(gaps, np.array(span, dtype=np.int64))[0])
+
+
 def without_gaps(gaps: Nanoseconds, times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return times, earlier by the gaps that precede them, as if gaps took no time.
 

@@ -39,12 +39,13 @@ from toolkit.failures.failure_attributes import (
 )
 from toolkit.failures.failure_bursts import Bursts, find_bursts, kinds_of
 from toolkit.failures.found_incident import Incident
-from toolkit.failures.gaps import Nanoseconds, time_known
+from toolkit.failures.gaps import Nanoseconds, known_length
 from toolkit.failures.incident_times import (
     Span,
     TimeBins,
     datetimes,
     history_of,
+    nanoseconds_of,
 )
 from toolkit.failures.periods import period_in_words
 from toolkit.failures.rate_windows import (
@@ -108,6 +109,19 @@ class SearchTuning:
 _TUNING: Final = SearchTuning()
 
 
+def explained_counts(
+    failures: FailureAttributes, inside: _Floats, outside: _Floats, exposure: float
+) -> Explanation:
+    """Explain counts of failures, compared with usual counts of a time that is `exposure` times as long."""
+    rows = (inside > 0) | (outside > 0)
+    observed, usual = inside[rows], outside[rows]
+    categories = failures.columns_of(rows, observed, usual / exposure)
+    columns = {name: category_column(values) for name, values in categories.items()}
+    found = explain_columns(columns, observed, usual, exposure)
+
+    return recounted(found, inside, outside, exposure, failures.meets)
+
+
 class IncidentSearch:
     """The state of a search: failures in bins of time, and a mask of the failures not explained yet."""
 
@@ -116,9 +130,7 @@ class IncidentSearch:
     ) -> None:
         self.failures = failures
         self.gaps = gaps
-        until = None
-        if now is not None:
-            until = round(now.timestamp() * 1e9)
+        until = nanoseconds_of(now)
         history, self.end = history_of(failures.when, until, gaps)
         when = failures.when[history]
         self.start = 0
@@ -177,14 +189,12 @@ class IncidentSearch:
         self, inside: _Bools, outside: _Bools, exposure: float
     ) -> Explanation:
         """Explain the failures of one mask, compared with the failures of another."""
-        rows = inside | outside
-        observed = inside[rows].astype(np.float64)
-        usual = outside[rows].astype(np.float64)
-        categories = self.failures.columns_of(rows, observed, usual / exposure)
-        columns = {name: category_column(values) for name, values in categories.items()}
-        found = explain_columns(columns, observed, usual, exposure)
-
-        return self._recounted(found, inside, outside, exposure)
+        return explained_counts(
+            self.failures,
+            inside.astype(np.float64),
+            outside.astype(np.float64),
+            exposure,
+        )
 
     def _recounted(
         self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float
@@ -432,7 +442,7 @@ class IncidentSearch:
 
     def known_time(self, span: Span) -> int:
         """Return the length of a span without gaps, in ns."""
-        return int(time_known(self.gaps, np.array(span, dtype=np.int64))[0])
+        return known_length(self.gaps, span)
 
     def _exposure(self, spans: list[Span]) -> float:
         """Return the expected number of failures outside of some spans, relative to the number within."""

@@ -53,6 +53,11 @@ def datetimes(span: Span) -> tuple[datetime, datetime]:
     return start, stop
 
 
+def nanoseconds_of(time: datetime | None) -> int | None:
+    """Return a time in ns since 1970; None without a time."""
+    return None if time is None else round(time.timestamp() * 1e9)
+
+
 @dataclass(frozen=True)
 class TimeBins:
     """Bins of equal length that cover a span and begin at full steps, for example at full hours."""

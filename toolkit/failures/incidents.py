@@ -15,12 +15,19 @@ from toolkit.base.arguments import wrong
 from toolkit.base.progress import ProgressSteps, StepOption, rows_of
 from toolkit.base.times import parse_time
 from toolkit.drawing.wording import counted
+from toolkit.failures.counted_attributes import CountedFailures
 from toolkit.failures.explaining import Explanation
 from toolkit.failures.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.failures.found_incident import Incident
-from toolkit.failures.gaps import gaps_of, in_nanoseconds, time_known
-from toolkit.failures.incident_search import IncidentSearch
-from toolkit.failures.incident_times import Span, datetimes
+from toolkit.failures.gaps import (
+    Nanoseconds,
+    gaps_of,
+    in_nanoseconds,
+    known_length,
+    time_known,
+)
+from toolkit.failures.incident_search import IncidentSearch, explained_counts
+from toolkit.failures.incident_times import Span, datetimes, nanoseconds_of
 from toolkit.failures.periods import begins_of_bursts, period_in_words
 from toolkit.failures.selection import (
     NONE,
@@ -218,6 +225,20 @@ def _explained_spike(
     """Explain the window `inside`, or the largest rise if no window is given."""
     step("reading what failures have in common")
     gaps = in_nanoseconds(gaps_of(failures))
+    if inside is not None:
+        large = CountedFailures.of(failures)
+        if large is not None:
+            step(f"comparing {counted(large.total, 'failure')}")
+            usual = usual or large.history(nanoseconds_of(until), gaps)
+            window = large.window(inside, usual, gaps)
+            found = explained_counts(
+                window.failures,
+                window.inside,
+                window.outside,
+                _relative_length(inside, usual, gaps),
+            )
+            return replace(found, window=datetimes(inside))
+
     read = FailureAttributes(failures, doing="explaining a spike")
     search = IncidentSearch(read, until, gaps)
     step(f"comparing {counted(len(read.when), 'failure')}")
@@ -232,21 +253,29 @@ def _explained_spike(
 
     if usual is None:
         usual = search.start, search.end
-    # the baseline may include the window, which then does not count as usual time
-    shared = max(inside[0], usual[0]), min(inside[1], usual[1])
-    usual_time = search.known_time(usual)
-    if shared[0] < shared[1]:
-        usual_time -= search.known_time(shared)
-    # if the whole window is in a gap, the failures that were read are compared as if it had no gap
-    inside_time = search.known_time(inside) or inside[1] - inside[0]
     within, others = (
         (read.when >= start) & (read.when < stop) for start, stop in (inside, usual)
     )
     found = search.explained(
-        within, others & ~within & ~search.in_gap, max(usual_time, 1) / inside_time
+        within,
+        others & ~within & ~search.in_gap,
+        _relative_length(inside, usual, gaps),
     )
 
     return replace(found, window=datetimes(inside))
+
+
+def _relative_length(inside: Span, usual: Span, gaps: Nanoseconds) -> float:
+    """Return how many times longer the usual time is than a window, both without gaps."""
+    # the baseline may include the window, which then does not count as usual time
+    shared = max(inside[0], usual[0]), min(inside[1], usual[1])
+    usual_time = known_length(gaps, usual)
+    if shared[0] < shared[1]:
+        usual_time -= known_length(gaps, shared)
+    # if the whole window is in a gap, the failures that were read are compared as if it had no gap
+    inside_time = known_length(gaps, inside) or inside[1] - inside[0]
+
+    return max(usual_time, 1) / inside_time
 
 
 def _span(name: str, pair: object) -> Span:

@@ -291,6 +291,16 @@ with_time: Final = SqlStep(
 """Adds `when_` and `fell_back_`: the time of each failure, and whether it is that of `created_at`."""
 
 
+def _only_timed(table: pa.Table) -> pa.Table:
+    return table.filter(table["when_"].is_valid())
+
+
+timed_only: Final = SqlStep(
+    _only_timed, "(SELECT * FROM {rows} WHERE when_ IS NOT NULL)"
+)
+"""Omits the failures without a usable time."""
+
+
 def when_counted(now: datetime | None) -> datetime:
     """Return the time from which spans and ages are counted, in UTC; by default the current time."""
     if now is None:
