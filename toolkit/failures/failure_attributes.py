@@ -224,7 +224,7 @@ class FailureAttributes:
 
 
 def _has_many_rows(frame: AnyFrame, *, doing: str) -> bool:
-    """Return whether a frame that is not in memory has so many rows that no field of JSON is an attribute."""
+    """Return whether a frame is not in memory and too large for attributes of JSON columns."""
     if opened(frame, doing=doing).check is None:
         return False
 
