@@ -345,6 +345,27 @@ def test_the_recipe_for_sendmail_and_the_one_for_a_webhook_send(
 
 
 @pytest.mark.slow
+def test_recipes_for_teams_and_an_alert_send_the_documented_json(
+    synced: Machine, server: ScriptedServer
+) -> None:
+    """Teams gets a card with the report, and the alert is sent because the report found something."""
+    server.always(b"{}")
+    url = {"no_proxy": "127.0.0.1", "PAGERDUTY_KEY": "the-key"}
+    for name in ("TEAMS_URL", "PAGERDUTY_URL"):
+        (recipe,) = blocks("sh", name)
+        done = synced.run(
+            recipe, **synced.variables, **url, **{name: f"{server.url}/hook"}
+        )
+        assert done.returncode == 0, done.stderr
+
+    card, alert = (json.loads(request.body) for request in server.requests)
+    (text,) = card["attachments"][0]["content"]["body"]
+    assert text["text"].startswith("Failure report")
+    assert alert["routing_key"] == "the-key"
+    assert alert["payload"]["summary"].startswith("Failure report")
+
+
+@pytest.mark.slow
 def test_a_signal_is_only_sent_after_a_complete_sync(
     machine: Machine, server: ScriptedServer
 ) -> None:
