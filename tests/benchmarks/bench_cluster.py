@@ -2,6 +2,7 @@
 
 .venv/bin/python tests/benchmarks/bench_cluster.py [--entries 300000] [--workers 2] [--quick]
 .venv/bin/python tests/benchmarks/bench_cluster.py --entries 3000000 --workers 1
+.venv/bin/python tests/benchmarks/bench_cluster.py --entries 3000000 --parts comparison explanation
 
 The scheduler, the workers and moto are started from the command line, with 1 GiB of memory per worker, and
 the snapshot is in a bucket of moto. 30 % of the bodies are distinct. Each result is compared with that of
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ import toolkit as tk
 
 DISTINCT = 0.3
 MOST_MEGABYTES = 20
-ROW_PER_FAILURE = {"classes": 12}
+ROW_PER_FAILURE = {"classes": 12, "expiring": 8, "rises": 60}
 """Results with a row per failure, and the bytes that each row may have on the way to the client."""
 PARTS: dict[str, Callable[[Any], Any]] = {
     "report": lambda rows: _comparable(tk.report_failures(rows, now=END).to_dict()),
@@ -44,6 +46,16 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     "classes": lambda rows: tk.classify_failures(rows).counts.to_json(),
     "offenders": lambda rows: _json(tk.analysis.repeat_offenders(rows)),
     "expiry": lambda rows: _json(tk.analysis.count_expiring(rows, "90d", END)),
+    "expiring": lambda rows: _json(
+        tk.find_expiring(rows, "31d", END, within="48h").sort_values("dlq_id")
+    ),
+    "comparison": lambda rows: _json(
+        tk.compare_failures(rows, since="1d", now=END).frame
+    ),
+    "explanation": lambda rows: _explained(
+        tk.explain_spike(rows, (END - timedelta(hours=12), END), progress=False)
+    ),
+    "rises": lambda rows: _explained(tk.explain_spike(rows, progress=False)),
 }
 
 _received = 0
@@ -56,6 +68,7 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=300_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="30,000 entries")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     chosen = parser.parse_args()
     # ends the processes of the cluster, too, if this process is told to end
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -63,8 +76,9 @@ def main() -> None:
         chosen.entries = 30_000
     _count_bytes()
     for folder in generated(chosen.entries, varied=True, distinct=DISTINCT):
-        frame = tk.read_snapshot(folder)
-        expected = {name: _hash(part(frame)) for name, part in PARTS.items()}
+        frame = _signed(folder)
+        expected = {name: _hash(PARTS[name](frame)) for name in chosen.parts}
+        del frame
         with cluster(chosen.workers) as (address, processes, store_port):
             filesystem = _filled(folder, store_port)
             measure(address, processes, filesystem, expected, chosen.entries)
@@ -83,7 +97,8 @@ def measure(
         client.wait_for_workers(len(workers))
         frame = tk.open_snapshot("bucket/failures", filesystem=filesystem).to_dask()
         print(f"  {frame.npartitions} partitions, {len(workers)} workers")
-        for name, part in PARTS.items():
+        for name, wanted in expected.items():
+            part = PARTS[name]
             before, bytes_before = _cpu(processes), _received
             start = time.process_time()
             found = _hash(part(frame))
@@ -98,7 +113,7 @@ def measure(
                 f"{time.process_time() - start:.1f}, {listed}",
                 flush=True,
             )
-            if found != expected[name]:
+            if found != wanted:
                 raise SystemExit(f"{name} differs from the result of pandas")
             most = _most_megabytes(name, rows)
             if megabytes > most:
@@ -195,6 +210,18 @@ def _count_bytes() -> None:
         return size
 
     IOStream.read_from_fd = counting
+
+
+def _signed(folder: str) -> pd.DataFrame:
+    """Return the failures of a snapshot as pandas, with the stored signatures."""
+    frame = tk.read_snapshot(folder)
+    stored = tk.open_snapshot(folder).to_arrow().to_table(["dlq_id", "signature"])
+    signatures = stored.to_pandas().set_index("dlq_id")["signature"]
+    return frame.assign(signature=frame["dlq_id"].map(signatures))
+
+
+def _explained(found: Any) -> str:
+    return f"{found.window} {_json(found.frame)}"
 
 
 def _json(frame: pd.DataFrame) -> str:
