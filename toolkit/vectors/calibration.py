@@ -266,7 +266,12 @@ def calibrate_threshold(
     elif model and labels is None:
         warnings.warn(_STORED_ONLY, UnexpectedResultWarning, stacklevel=2)
 
-    index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
+    index = read_rows(
+        VectorTables(vectors, doing=_DOING),
+        sample=_SAMPLE,
+        seed=seed,
+        with_sketches=False,
+    )
     judged, unlabelled = _labels(labels, sorted(index.sampled))
     doubtful = any(
         part.queries is None and look_like_hits(part.scores) for part in judged.values()

@@ -32,7 +32,10 @@ from toolkit.vectors.vector_rows import (
     IndexRows,
     VectorSource,
     VectorTables,
+    chosen_rows,
     read_rows,
+    repeated,
+    sketches_of,
     typed_tuples,
     with_default_named,
 )
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from toolkit.drawing.style import ThemeName
 
 _SAMPLE: Final = 100_000
+_IDS_AT_ONCE: Final = 1_000_000
 _LISTED: Final = 20  # dimensions named in a detail
 # largest difference between 1 and a length that counts as normalised
 _UNIT: Final = 1e-3
@@ -225,8 +229,8 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     """
     size = _SAMPLE if sample is None else whole("sample", sample)
     tables = VectorTables(vectors, doing="auditing vectors")
-    index = read_rows(tables, sample=size)
-    unrounded = _without_rounding(index)
+    index = read_rows(tables, sample=size, with_sketches=False)
+    unrounded = _without_rounding(index, tables)
     vectors_of_rows = index.rows["vector"].to_numpy()
 
     compared: _Compared = {}
@@ -265,7 +269,7 @@ _Compared: TypeAlias = dict[str, tuple[Positions, Neighbourhoods]]
 def _of_namespace(
     name: str, index: IndexRows, unrounded: pd.Series[Any], compared: _Compared
 ) -> Iterator[Finding]:
-    rows = index.rows[index.rows["namespace"] == name]
+    rows = chosen_rows(index.rows, index.rows["namespace"] == name)
     ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
     has_any = has_vector | (rows["sparse"] != 0)
     usual = index.usual.get(name, 0)
@@ -278,20 +282,16 @@ def _of_namespace(
         yield from of_rows("without vector", ids[~has_any])
     if has_text.mean() >= _HALF:
         yield from of_rows("without text", ids[has_any & ~has_text])
-    usable = rows[rows["usable"]]
+    usable = chosen_rows(rows, rows["usable"])
     yield from _lengths(usable)
     yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
-    yield from _duplicates(usable.assign(vector=unrounded[usable.index]))
+    yield from _duplicates(_rows_with_copies(usable, unrounded[usable.index]))
     if name in compared:
         yield from _models(index, name)
         yield from _neighbours(index.rows["id"], *compared[name], usual)
 
     if "id" in index.columns:
-        # NFKC makes characters equal that look alike, for example full-width and usual
-        # letters, or composed and decomposed accents.
-        plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
-        alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
-        yield from of_rows("id almost equal", ids[alike], groups=plain[alike])
+        yield from _alike_ids(ids)
 
     has_metadata = rows["metadata"] != 0
     if has_metadata.mean() >= _HALF:
@@ -308,11 +308,39 @@ def _not_checked(index: IndexRows) -> Iterator[str]:
             yield part
 
 
-def _without_rounding(index: IndexRows) -> pd.Series[Any]:
+def _alike_ids(ids: pd.Series[str]) -> Iterator[Finding]:
+    """Yield the ids that differ only by case, spaces or forms of characters."""
+    hashes = np.zeros(len(ids), dtype=np.uint64)
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        part = slice(start, start + _IDS_AT_ONCE)
+        texts = _plain_ids(ids.iloc[part]).to_numpy(dtype=object)
+        hashes[part] = pd.util.hash_array(texts, categorize=False)
+
+    # ids with a hash of their own are equal to no other
+    candidates = ids[repeated(hashes)]
+    plain = _plain_ids(candidates)
+    alike = plain.duplicated(keep=False) & ~candidates.duplicated(keep=False)
+    yield from of_rows("id almost equal", candidates[alike], groups=plain[alike])
+
+
+def _plain_ids(ids: pd.Series[str]) -> pd.Series[str]:
+    # NFKC makes characters equal that look alike, for example full-width and usual
+    # letters, or composed and decomposed accents.
+    return ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
+
+
+def _rows_with_copies(usable: pd.DataFrame, vectors: pd.Series[Any]) -> pd.DataFrame:
+    """Return the rows whose vector or text occurs several times, with these hashes of vectors."""
+    has_copy = repeated(vectors.to_numpy()) | repeated(usable["text"].to_numpy())
+    return usable[has_copy].assign(vector=vectors[has_copy])
+
+
+def _without_rounding(index: IndexRows, tables: VectorTables) -> pd.Series[Any]:
     """Return the hash of each vector; vectors of one text that differ by rounding alone have one hash."""
     rows = index.rows
     hashes = rows["vector"].copy()
-    with_text = rows[rows["usable"] & (rows["text"] != 0)]
+    is_candidate = rows["usable"] & (rows["text"] != 0)
+    with_text = rows[is_candidate & repeated(rows["text"].to_numpy())]
     groups = with_text.groupby(["namespace", "text", "dimension"], observed=True)
     # the first row of each text stands for the others
     first = groups["vector"].transform("first")
@@ -323,7 +351,12 @@ def _without_rounding(index: IndexRows) -> pd.Series[Any]:
     positions = pd.Series(with_text.index, index=with_text.index)
     keys = [with_text[name] for name in ("namespace", "text", "dimension")]
     firsts = positions.groupby(keys, observed=True).transform("first")[other]
-    distances = sketch_distances(index.sketches[other], index.sketches[firsts])
+    needed = np.unique(np.concatenate([other.to_numpy(), firsts.to_numpy()]))
+    sketches = sketches_of(tables, needed)
+    distances = sketch_distances(
+        sketches[np.searchsorted(needed, other)],
+        sketches[np.searchsorted(needed, firsts)],
+    )
     # The precision of the copies counts, even if most vectors of the index are exact.
     tolerances = {
         name: max(
@@ -494,7 +527,8 @@ def _similarities(compared: _Compared) -> pd.DataFrame:
 
 def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
     rows = []
-    for name, part in index.rows.groupby("namespace", observed=False):
+    by_namespace = index.rows.groupby("namespace", observed=False)["usable"]
+    for name, number, usable in by_namespace.agg(["size", "sum"]).itertuples():
         compared_rows, measures = 0, [np.nan] * 3
         if str(name) in compared:
             positions, nearest = compared[str(name)]
@@ -508,8 +542,8 @@ def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
         rows.append(
             (
                 name,
-                len(part),
-                int(part["usable"].sum()),
+                number,
+                int(usable),
                 usual,
                 compared_rows,
                 *measures,

@@ -1,8 +1,8 @@
 """Summarize some rows of an index, and merge the summaries: workers of Dask summarize their partitions.
 
-Audits need little of each row: hashes of the vector, text and metadata, the length, and a sketch of the
-direction. For example, a row of 384 numbers and a paragraph of text takes 2 kB, and the summary about 150
-bytes. Vectors and text are kept only of rows that are drawn at random.
+Audits need little of each row: hashes of the vector, text and metadata, and the length. For example, a row of
+384 numbers and a paragraph of text takes 2 kB, and the summary about 70 bytes. Comparisons also keep a sketch
+of the direction, which takes 64 bytes. Vectors and text are kept only of rows that are drawn at random.
 
     part ── summary ─┐
     part ── summary ─┼── merged, in the order of the rows
@@ -139,6 +139,7 @@ class Summarizing:
     reader: BatchReader
     draw_limit: np.uint64
     seed: int
+    with_sketches: bool = True
 
     def __call__(self, table: pa.Table, start: int) -> RowSummary:
         """Return the summary of rows that begin with the row `start`."""
@@ -154,10 +155,10 @@ class Summarizing:
         values, spellings = _decoded(batch.metadata)
         part = _per_row(batch, spellings)
         usable = part["usable"].to_numpy()
-        sketch = np.full((len(part), SKETCH), np.nan, dtype=np.float32)
+        if self.with_sketches:
+            summary.sketches.append(_sketches_of(batch))
 
         for positions, matrix in batch.dense:
-            sketch[positions] = sketches(matrix)
             draws = row_draws(start + positions, self.seed)
             chosen = (draws < self.draw_limit) & usable[positions]
             summary.sampled.append((start + positions[chosen], matrix[chosen]))
@@ -165,8 +166,37 @@ class Summarizing:
 
         summary.fields.add(batch, values)
         summary.rows.append(part)
-        summary.sketches.append(sketch)
         merge_extremes(summary.extremes, _extremes(batch))
+
+
+@dataclass(frozen=True)
+class Sketching:
+    """The function that returns the sketches of chosen rows of a part; `chosen` is sorted."""
+
+    reader: BatchReader
+    chosen: Positions
+
+    def __call__(self, table: pa.Table, start: int) -> Matrix:
+        """Return the sketches of the chosen rows among rows that begin with the row `start`."""
+        parts = [np.zeros((0, SKETCH), dtype=np.float32)]
+        for record_batch in table.to_batches(max_chunksize=BATCH):
+            stop = start + record_batch.num_rows
+            first, last = np.searchsorted(self.chosen, [start, stop])
+            if first < last:
+                batch = self.reader.read(record_batch, start)
+                parts.append(_sketches_of(batch)[self.chosen[first:last] - start])
+            start = stop
+
+        return np.concatenate(parts)
+
+
+def _sketches_of(batch: VectorBatch) -> Matrix:
+    """Return the sketch of each row, NaN without a dense vector."""
+    sketch = np.full((len(batch.ids), SKETCH), np.nan, dtype=np.float32)
+    for positions, matrix in batch.dense:
+        sketch[positions] = sketches(matrix)
+
+    return sketch
 
 
 def merge_extremes(extremes: Extremes, further: Extremes) -> None:

@@ -30,6 +30,7 @@ from toolkit.vectors.row_summaries import (
     FieldCounts,
     Fields,
     RowSummary,
+    Sketching,
     Summarizing,
     merge_extremes,
 )
@@ -231,8 +232,9 @@ class IndexRows:
     `vector`, `sparse`, `text` and `metadata` (hashes, 0 if missing; the order of names in metadata does not
     count), `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally
     frequent ones. `sketches` has one row per row of `rows`, NaN if the vector is not usable (see
-    `toolkit.vectors.rounding`). `sampled` contains, per namespace, the positions in `rows` and the vectors of
-    usable rows of the usual dimension. `texts` has the text of some of these rows.
+    `toolkit.vectors.rounding`), or no row if they are not kept. `sampled` contains, per namespace, the
+    positions in `rows` and the vectors of usable rows of the usual dimension. `texts` has the text of some of
+    these rows.
     """
 
     rows: pd.DataFrame
@@ -261,11 +263,14 @@ class IndexRows:
         return precision_of(matrix[np.isin(sampled, positions)])
 
 
-def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
+def read_rows(
+    tables: VectorTables, *, sample: int, seed: int = 0, with_sketches: bool = True
+) -> IndexRows:
     """Read all rows once, and keep the vectors of at most `sample` rows, drawn at random."""
-    merged = _MergedSummary(tables.rows, seed)
+    merged = _MergedSummary(tables.rows, seed, with_sketches=with_sketches)
     limit = draw_limit(tables.rows, sample, seed)
-    for summary in tables.map(Summarizing(tables.reader, limit, seed)):
+    summarizing = Summarizing(tables.reader, limit, seed, with_sketches=with_sketches)
+    for summary in tables.map(summarizing):
         merged.add(summary)
     rows = merged.rows()
     usual = _usual_dimensions(rows)
@@ -289,6 +294,28 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     )
 
 
+def chosen_rows(rows: pd.DataFrame, chosen: pd.Series[bool]) -> pd.DataFrame:
+    """Return the chosen rows; if these are all rows, the same frame, as a copy takes memory."""
+    return rows if chosen.all() else rows[chosen]
+
+
+def repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Return which hashes occur more than once; 0 stands for a missing value.
+
+    >>> repeated(np.array([5, 7, 5, 0, 0], dtype=np.uint64)).tolist()
+    [True, False, True, False, False]
+    """
+    ordered = np.sort(hashes)
+    several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    # pandas looks values up in a table of the repeated ones, and does not sort all of them again
+    return pd.Series(hashes).isin(several[several != 0]).to_numpy()
+
+
+def sketches_of(tables: VectorTables, positions: Positions) -> Matrix:
+    """Read the rows again, and return the sketches of some of them; `positions` are sorted."""
+    return np.concatenate(list(tables.map(Sketching(tables.reader, positions))))
+
+
 _NUMBERS: Final = {
     "dimension": np.int32,
     "norm": np.float64,
@@ -305,8 +332,9 @@ _NUMBERS: Final = {
 class _MergedSummary:
     """The summaries of all parts. Arrays have their final size, so that millions of rows exist once."""
 
-    def __init__(self, rows: int, seed: int) -> None:
-        self.sketches: Matrix = np.full((rows, SKETCH), np.nan, dtype=np.float32)
+    def __init__(self, rows: int, seed: int, *, with_sketches: bool) -> None:
+        sketched = rows if with_sketches else 0
+        self.sketches: Matrix = np.full((sketched, SKETCH), np.nan, dtype=np.float32)
         self.sampled: list[tuple[Positions, Matrix]] = []
         self.texts = TextSample(seed)
         self.fields = Fields()
@@ -322,12 +350,19 @@ class _MergedSummary:
 
     def add(self, summary: RowSummary) -> None:
         """Add the rows that follow."""
-        for part, sketch in zip(summary.rows, summary.sketches, strict=True):
+        start = self._rows
+        for sketch in summary.sketches:
+            self.sketches[start : start + len(sketch)] = sketch
+            start += len(sketch)
+
+        for part in summary.rows:
             rows = slice(self._rows, self._rows + len(part))
             self._rows = rows.stop
-            self.sketches[rows] = sketch
             for name, column in self._numbers.items():
-                column[rows] = part[name].to_numpy()
+                values = part[name].to_numpy()
+                # pages of memory that nobody writes to take none, for example without sparse vectors
+                if values.any():
+                    column[rows] = values
             self._ids.append(pa.array(part["id"], pa.large_string()))
             self._codes[rows] = self._namespace_codes(part["namespace"])
 
@@ -361,13 +396,13 @@ def _by_namespace(
     rows: pd.DataFrame, usual: dict[str, int], kept: list[tuple[Positions, Matrix]]
 ) -> dict[str, tuple[Positions, Matrix]]:
     """Return the sampled vectors of the usual dimension by namespace, in the order of rows."""
-    names = rows["namespace"].to_numpy(dtype=object)
+    names = rows["namespace"]
     sampled = {
         name: ([np.zeros(0, dtype=np.intp)], [np.zeros((0, size), dtype=np.float32)])
         for name, size in usual.items()
     }
     for positions, matrix in kept:
-        inside = names[positions]
+        inside = names.iloc[positions].to_numpy(dtype=object)
         for name in pd.unique(inside):
             if usual.get(name) == matrix.shape[1]:
                 sampled[name][0].append(positions[inside == name])
@@ -381,7 +416,7 @@ def _by_namespace(
 
 def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
     counts = (
-        rows[rows["dimension"] > 0]
+        rows.loc[rows["dimension"] > 0, ["namespace", "dimension"]]
         .groupby(["namespace", "dimension"], observed=True)
         .size()
     )
