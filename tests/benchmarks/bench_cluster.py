@@ -36,7 +36,7 @@ import toolkit as tk
 
 DISTINCT = 0.3
 MOST_MEGABYTES = 20
-ROW_PER_FAILURE = {"classes": 12, "expiring": 8, "rises": 60}
+ROW_PER_FAILURE = {"classes": 12, "expiring": 8, "rises": 8}
 """Results with a row per failure, and the bytes that each row may have on the way to the client."""
 PARTS: dict[str, Callable[[Any], Any]] = {
     "report": lambda rows: _comparable(tk.report_failures(rows, now=END).to_dict()),

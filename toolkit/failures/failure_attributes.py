@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -28,6 +29,7 @@ from toolkit.failures.attribute_values import (
 )
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
+from toolkit.failures.pandas_columns import KINDS
 from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.selection import (
     NONE,
@@ -70,7 +72,10 @@ class FailureAttributes:
         if not is_large:
             wanted += JSON_FIELDS
         present = [name for name in wanted if name in names]
-        table = select_timed(frame, present, doing=doing).whole_table(doing)
+        selected = select_timed(frame, present, doing=doing)
+        if is_large:
+            selected = selected.then(partial(_compact, tuple(present)))
+        table = selected.whole_table(doing)
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
         order = when[dated].sort_values(kind="stable").index.to_numpy()
@@ -221,6 +226,18 @@ class FailureAttributes:
         )
 
         return rare[0] if rare else None
+
+
+def _compact(names: tuple[str, ...], table: pa.Table) -> pa.Table:
+    """Return the times and attributes of a batch, with one number per row for each repeated string."""
+    columns = {"when_": table["when_"]}
+    for name in names:
+        column = table[name]
+        if KINDS.get(name) != "numbers":
+            column = column.cast(pa.string()).dictionary_encode()
+        columns[name] = column
+
+    return pa.table(columns)
 
 
 def _has_many_rows(frame: AnyFrame, *, doing: str) -> bool:
