@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import msgspec
 import pandas as pd
 import pyarrow as pa
@@ -9,10 +11,11 @@ import pytest
 
 import toolkit as tk
 from toolkit.failures.counts import stored_counts
-from toolkit.secrets.redaction import Redactor
+from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.signatures import signing
+from toolkit.signatures.document import masked_part
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.signing import Learned
+from toolkit.signatures.signing import Learned, document_of
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables import signed_rows
@@ -66,7 +69,8 @@ def test_a_body_that_repeats_is_read_once(monkeypatch):
         read.append(text)
         return read_document(text)
 
-    monkeypatch.setattr(signing, "read_document", counting)
+    for module in (signing, signed_rows):
+        monkeypatch.setattr(module, "read_document", counting)
     bodies = [BODIES[1], BODIES[2], long]
     table = pa.table(
         {
@@ -80,6 +84,54 @@ def test_a_body_that_repeats_is_read_once(monkeypatch):
         signed, learned = with_signatures(table, learned, reader)
         assert signed["signature"].to_pylist() == tk.analysis.error_signatures(bodies)
     assert [read.count(body) for body in bodies] == [1 + 4, 1 + 4, 4 + 4]
+
+
+SECRETS = (
+    "password=hunter2 refused", '{"error": "no stock", "token": "k3J9x0Q2v7B1m5"}',
+    r'{"message": "sent Bearer k3J9x0Q2v7B1m5 \\ud83d to https:\/\/ann:pw@app.example"}',
+    "no user ann@mail.example",
+    "<html><title>502 Bad Gateway</title><p>api_key: k3J9x0Q2v7B1m5</p></html>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("personal", [False, True])
+@pytest.mark.parametrize("copies", [1, 40])
+def test_many_bodies_are_masked_and_read_as_one_by_one(personal, copies):
+    """Masks, documents and lone surrogates are the same, and blank bodies and own tokens are no exception."""
+    own = Secret("own-token-of-a-service-4711")
+    redactor = Redactor(key=b"key", own=[own], mask_personal=personal)
+    texts = [*SECRETS, f"sent {own.reveal()}", *BODIES, "  ", "x" * 300_000]
+    bodies = [f"{text}{' ' * number}" for text in texts for number in range(copies)]
+    reader = BodyReader(redactor)
+    masked = reader.masked([*bodies, None])
+    one_by_one = [redactor.text(masked_part(body)) for body in bodies]
+    is_blank = [not body.strip() for body in bodies]
+    assert masked[-1] is None
+    for found, expected, blank in zip(masked, one_by_one, is_blank, strict=False):
+        assert found == (None if blank else expected)
+    assert not any("hunter2" in (text or "") for text in masked)
+    documents = BodyReader(redactor).documents(masked)
+    for text in masked:
+        assert documents[text] == document_of(text, reader.clean)
+
+
+def test_bodies_without_secrets_are_not_masked_one_by_one(monkeypatch):
+    """A column of bodies is searched for secrets at once, a hundred times faster."""
+    gc.collect()  # a redactor of another test that masks personal data would slow down all others
+    masked_one_by_one = []
+
+    def counting(self, text):
+        masked_one_by_one.append(text)
+        return text
+
+    monkeypatch.setattr(Redactor, "text", counting)
+    bodies = [
+        f'{{"error": "order {number}: no response from https://pay.example/v1/{number} within 30 s"}}'
+        for number in range(500)
+    ]
+    reader = BodyReader(Redactor(key=b"key"))
+    assert len(reader.documents(reader.masked(bodies))) == 501
+    assert masked_one_by_one == []
 
 
 def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(

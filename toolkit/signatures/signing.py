@@ -218,7 +218,11 @@ def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document
     `clean` masks each part of the document. It runs after JSON and HTML are decoded, so that an escaped
     secret is found.
     """
-    document = read_document(text)
+    return with_stable_parts(read_document(text), clean)
+
+
+def with_stable_parts(document: Document, clean: Callable[[str], str]) -> Document:
+    """Return a document with clean parts and placeholders, and without the trace."""
     stable_fact = _STABLE_FACTS.__getitem__
     if document.kind == "trace":
         stable_fact = stable_name

@@ -14,6 +14,8 @@ status changed the signature of every body, one failure would have several signa
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,14 +25,17 @@ from numpy.typing import NDArray
 
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
-from toolkit.signatures.remembering import cached
+from toolkit.signatures.reading import read_document
+from toolkit.signatures.remembering import Memo
 from toolkit.signatures.signing import (
     RULES_VERSION,
     Learned,
     Signature,
     document_of,
     sign,
+    with_stable_parts,
 )
+from toolkit.tables.masking import ColumnMasker
 
 SIGNED_COLUMNS: Final = ("response_status", "response_body", "response_body_base64")
 SIGNATURE: Final = "signature"
@@ -41,6 +46,8 @@ _REMEMBERED: Final = 4_000
 """Characters of a body that is remembered. Longer bodies are masked and read again."""
 _MOST_REMEMBERED: Final = 8_192
 """Bodies that are remembered."""
+_AT_ONCE: Final = 2_000
+"""Bodies that are masked or read at once: a column of Arrow has at most 2 GiB, and a body 200 KB."""
 _TELL_LITTLE: Final = frozenset({"empty", "html", "binary"})
 
 
@@ -60,12 +67,15 @@ class SignedRows(NamedTuple):
 
 
 class BodyReader:
-    """Mask bodies and read them as documents. Bodies of up to 4,000 characters are remembered."""
+    """Mask bodies and read them as documents. Documents of bodies of up to 4,000 characters are remembered.
+
+    Many bodies are masked together as a column, which takes a hundredth of the time of one by one.
+    """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._mask = cached(self.clean, longest=_REMEMBERED, most=_MOST_REMEMBERED)
-        self._read = cached(
+        self._masker = ColumnMasker(redactor)
+        self._known = Memo[Document](
             lambda text: document_of(text, self.clean),
             longest=_REMEMBERED,
             most=_MOST_REMEMBERED,
@@ -75,26 +85,69 @@ class BodyReader:
         """Return a message without secrets and without lone surrogates, which JSON can escape."""
         return self._redactor.text(text).encode("utf-8", "backslashreplace").decode()
 
-    def masked(self, body: str | None) -> str | None:
-        """Return a body without secrets, or None if it is blank. Of a long body, return the ends."""
-        if body is None or not body.strip():
-            return None
-        return self._mask(masked_part(body))
+    def masked(self, bodies: Sequence[str | None]) -> list[str | None]:
+        """Return bodies without secrets, and None for blank ones. Of long bodies, return the ends."""
+        present = {body for body in bodies if body is not None and body.strip()}
+        parts = {body: masked_part(body) for body in present}
+        masked = self._cleaned(parts.values())
+        return [None if body not in parts else masked[parts[body]] for body in bodies]
 
-    def document(self, text: str | None) -> Document:
-        """Return the document of a masked body, with placeholders."""
-        if text is None:
-            return document_of(None)
-        return self._read(text)
+    def documents(self, texts: Iterable[str | None]) -> dict[str | None, Document]:
+        """Return the document of each masked body, with placeholders."""
+        documents: dict[str | None, Document] = {None: document_of(None)}
+        unknown = []
+        for text in filter(None, texts):
+            if text in self._known:
+                documents[text] = self._known[text]
+            else:
+                unknown.append(text)
+
+        for start in range(0, len(unknown), _AT_ONCE):
+            documents |= self._read(unknown[start : start + _AT_ONCE])
+        return documents
+
+    def _read(self, texts: Sequence[str]) -> dict[str | None, Document]:
+        """Read bodies that are not known, and remember the documents."""
+        read = [read_document(text) for text in texts]
+        parts = [(*document.facts, *document.messages) for document in read]
+        clean = self._cleaned(chain.from_iterable(parts)).__getitem__
+        documents: dict[str | None, Document] = {}
+        for text, document in zip(texts, read, strict=True):
+            documents[text] = with_stable_parts(document, clean)
+            self._known.remember(text, documents[text])
+
+        return documents
+
+    def _cleaned(self, texts: Iterable[str]) -> dict[str, str]:
+        """Return what `clean` returns for each of many texts."""
+        distinct = list(dict.fromkeys(texts))
+        cleaned: dict[str, str] = {}
+        for start in range(0, len(distinct), _AT_ONCE):
+            part = distinct[start : start + _AT_ONCE]
+            cleaned |= zip(part, self._clean_part(part), strict=True)
+
+        return cleaned
+
+    def _clean_part(self, texts: list[str]) -> list[str]:
+        try:
+            column = pa.array(texts, pa.string())
+        except UnicodeEncodeError:  # a lone surrogate
+            return list(map(self.clean, texts))
+
+        masked = self._masker.texts(column)
+        if masked is column:
+            return texts  # nothing is masked, as usual. New strings would take memory
+        clean: list[str] = masked.to_pylist()
+        return clean
 
 
 def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
     """Return the signatures of failures with the columns `SIGNED_COLUMNS`."""
     columns = (_distinct(table[name]) for name in SIGNED_COLUMNS)
     (statuses, status_of), (bodies, body_of), (encoded, encoded_of) = columns
-    masked = [reader.masked(body) for body in bodies]
+    masked = reader.masked(bodies)
     positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
-    by_text = sign(positions, learned, reader.document)
+    by_text = sign(positions, learned, reader.documents(positions).__getitem__)
     of_body = np.array([positions[text] for text in masked], dtype=np.int64)[body_of]
     # a body that is not UTF-8 is in the column with base64, and the other column is empty
     empty = np.array([not body for body in bodies], dtype=bool)[body_of]
