@@ -8,8 +8,8 @@ the application: it throws on behalf of its caller.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from toolkit.signatures.remembering import LONGEST, Memo
@@ -72,36 +72,29 @@ class Owner(IntEnum):
     RUNTIME = 5
 
 
-def owners_of(functions: Sequence[str], paths: Sequence[str]) -> list[Owner]:
-    """Return the owner of each function by name and path. The path is "" if a trace does not name it.
+def owner_of(function: str, path: str) -> Owner:
+    """Return the owner of a function by name and path.
 
-    >>> owners_of(["com.acme.Checks.requireOrder", "send"], ["", "/app/site-packages/http/client.py"])
-    [<Owner.APPLICATION_GUARD: 1>, <Owner.LIBRARY: 2>]
+    >>> owner_of("com.acme.Checks.requireOrder", ""), owner_of("send", "/app/site-packages/http/client.py")
+    (<Owner.APPLICATION_GUARD: 1>, <Owner.LIBRARY: 2>)
     """
-    owners = list(map(_OWNER_OF_FUNCTION.__getitem__, functions))
-    if not any(paths):
-        return owners
-
-    short_paths = [path[-LONGEST:] for path in paths]
-    return list(map(_owner_in_file, owners, short_paths))
+    if not path:
+        return _OWNER_OF_FUNCTION[function[:LONGEST]]
+    return _owner_in_file(function[:LONGEST], path[-LONGEST:])
 
 
-def _owner_in_file(owner: Owner, path: str) -> Owner:
-    """Return the owner of a function whose name tells an owner already."""
-    if owner < Owner.LIBRARY and _IS_OF_LIBRARY[path]:
+@lru_cache(maxsize=1 << 14)
+def _owner_in_file(function: str, path: str) -> Owner:
+    owner = _OWNER_OF_FUNCTION[function]
+    if owner < Owner.LIBRARY and _LIBRARY.search(path):
         # the same function of a library
         return Owner(owner + Owner.LIBRARY)
 
     return owner
 
 
-_IS_OF_LIBRARY: Final = Memo(lambda path: _LIBRARY.search(path) is not None)
-"""Whether a path is of a library."""
-
-
 def _owner_of_function(function: str) -> Owner:
-    """Return the owner by the start of the name."""
-    function = function[:LONGEST]
+    """Return the owner by the name only."""
     if _RUNTIME_NAMES.match(function):
         return Owner.RUNTIME
 

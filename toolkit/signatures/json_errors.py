@@ -442,10 +442,13 @@ class _Findings:
         stack = next(filter(None, stacks), None)
         if isinstance(stack, list):
             stack = "\n".join(map(str, stack))
-        if isinstance(stack, str):
-            trace = self._read(stack)
-            if trace.kind == "trace":
-                self.facts += trace.facts
+        if not isinstance(stack, str):
+            return
+
+        if len(stack) > _LONGEST_STACK:
+            self.facts += _facts_of_stack(stack, self._read)
+        else:
+            self.facts += _known_facts_of_stack(stack, self._read)
 
     def _add_message(self, value: dict[str, Any], shape: _Shape) -> object:
         """Add the message of an object, and return it. A validation can have a list of them."""
@@ -494,6 +497,20 @@ class _Findings:
         inner = self._read(text)
         self.facts += inner.facts
         self.messages += inner.messages
+
+
+def _facts_of_stack(stack: str, read: Callable[[str], Document]) -> tuple[str, ...]:
+    """Return the facts of a stack trace; none of another text."""
+    trace = read(stack)
+    if trace.kind != "trace":
+        return ()
+    return trace.facts
+
+
+_LONGEST_STACK: Final = 2_000
+"""Characters of a stack whose facts are remembered."""
+_known_facts_of_stack: Final = lru_cache(maxsize=1 << 11)(_facts_of_stack)
+"""Facts of stacks. The same stack often stands next to messages that differ."""
 
 
 _BEGINS_OTHER_FORM: Final = re.compile(r"\s*[{\[<]", re.ASCII)

@@ -38,18 +38,14 @@ class Memo(dict[str, _T], Generic[_T]):
         self._most = most
 
     def __missing__(self, text: str) -> _T:
-        """Compute the result, and remember it."""
+        """Compute the result, and remember it if the string is short. A full memory begins again."""
         result = self._function(text)
-        self.remember(text, result)
-
-        return result
-
-    def remember(self, text: str, result: _T) -> None:
-        """Remember the result of a short string. A full memory begins again."""
         if len(text) <= self._longest:
             if len(self) >= self._most:
                 self.clear()
             self[text] = result
+
+        return result
 
 
 def cached(

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.remembering import Memo
 from toolkit.signatures.signing import (
     RULES_VERSION,
     Learned,
@@ -45,7 +44,7 @@ _CURRENT: Final = f"s{RULES_VERSION}-"
 _REMEMBERED: Final = 4_000
 """Characters of a body that is remembered. Longer bodies are masked and read again."""
 _MOST_REMEMBERED: Final = 8_192
-"""Bodies that are remembered."""
+"""Bodies that are remembered before a memory begins again."""
 _AT_ONCE: Final = 2_000
 """Bodies that are masked or read at once: a column of Arrow has at most 2 GiB, and a body 200 KB."""
 _TELL_LITTLE: Final = frozenset({"empty", "html", "binary"})
@@ -75,11 +74,7 @@ class BodyReader:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._masker = ColumnMasker(redactor)
-        self._known = Memo[Document](
-            lambda text: document_of(text, self.clean),
-            longest=_REMEMBERED,
-            most=_MOST_REMEMBERED,
-        )
+        self._known: dict[str, Document] = {}
 
     def clean(self, text: str) -> str:
         """Return a message without secrets and without lone surrogates, which JSON can escape."""
@@ -103,20 +98,28 @@ class BodyReader:
                 unknown.append(text)
 
         for start in range(0, len(unknown), _AT_ONCE):
-            documents |= self._read(unknown[start : start + _AT_ONCE])
+            read = self._read(unknown[start : start + _AT_ONCE])
+            self._remember(read)
+            documents.update(read)
         return documents
 
-    def _read(self, texts: Sequence[str]) -> dict[str | None, Document]:
-        """Read bodies that are not known, and remember the documents."""
+    def _read(self, texts: Sequence[str]) -> dict[str, Document]:
+        """Read bodies that are not known."""
         read = [read_document(text) for text in texts]
         parts = [(*document.facts, *document.messages) for document in read]
         clean = self._cleaned(chain.from_iterable(parts)).__getitem__
-        documents: dict[str | None, Document] = {}
-        for text, document in zip(texts, read, strict=True):
-            documents[text] = with_stable_parts(document, clean)
-            self._known.remember(text, documents[text])
+        return {
+            text: with_stable_parts(document, clean)
+            for text, document in zip(texts, read, strict=True)
+        }
 
-        return documents
+    def _remember(self, documents: dict[str, Document]) -> None:
+        """Remember the documents of short bodies. A full memory begins again."""
+        if len(self._known) >= _MOST_REMEMBERED:
+            self._known.clear()
+        for text, document in documents.items():
+            if len(text) <= _REMEMBERED:
+                self._known[text] = document
 
     def _cleaned(self, texts: Iterable[str]) -> dict[str, str]:
         """Return what `clean` returns for each of many texts."""
