@@ -90,8 +90,10 @@ class BodyReader:
     def documents(self, texts: Iterable[str | None]) -> dict[str | None, Document]:
         """Return the document of each masked body, with placeholders."""
         documents: dict[str | None, Document] = {None: document_of(None)}
-        unknown = []
-        for text in filter(None, texts):
+        unknown: list[str] = []
+        for text in texts:
+            if text is None:
+                continue
             if text in self._known:
                 documents[text] = self._known[text]
             else:
