@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from toolkit.drawing.style import ThemeName
 
 _SAMPLE: Final = 100_000
-_IDS_AT_ONCE: Final = 1_000_000
+_IDS_AT_ONCE: Final = 100_000
 _LISTED: Final = 20  # dimensions named in a detail
 # largest difference between 1 and a length that counts as normalised
 _UNIT: Final = 1e-3
