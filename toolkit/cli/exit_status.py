@@ -43,7 +43,7 @@ class ExitStatus(IntEnum):
     DONE = (
         0,
         "done",
-        "The command has succeeded. `serve` and `--every` end with this status when they are stopped.",
+        "The command has succeeded. `serve` also ends with this status when it is stopped.",
     )
     FAILED = (
         1,

@@ -49,7 +49,7 @@ def add(commands: Any, summary: str) -> None:
     _add_plan(kinds)
     summary, example = (
         "run a plan, or continue it after an interrupt",
-        "plan.json --confirm 120-1a2b3c4d",
+        "plan.json --confirm 120-1a2b3c4d5e6f7081",
     )
     add_to_run = add_command(kinds, "run", _run, summary, example)
     add_to_run("plan", "file of the plan")
