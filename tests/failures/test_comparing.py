@@ -86,6 +86,16 @@ def test_each_change_by_hand() -> None:
         )
 
 
+def test_failures_without_a_time_are_counted() -> None:
+    """Of failures on both sides, some have no time. All are counted, and none of them is in a burst."""
+    rows = failures(*of_one_body("disk full", range(10)))
+    rows.loc[rows.index[::3], ["failed_at", "created_at"]] = pd.NaT
+    found = tk.compare_failures(rows.iloc[:5], rows.iloc[3:])
+    (disk,) = found.frame.itertuples()
+    assert (disk.before, disk.after, disk.added, disk.left) == (5, 7, 5, 3)
+    assert disk.last_at == START + 8 * HOUR
+
+
 @pytest.mark.slow
 def test_growth_is_judged_against_bursts() -> None:
     """Counts come in bursts: hardly any quiet week looks like a change, three times as many do."""

@@ -73,7 +73,7 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         .drop_duplicates("id")
     )
     later = _identified(sides.parts[1], later_groups).drop_duplicates("id")
-    both = pd.concat([old, later]).drop_duplicates("id", keep="last")
+    both = pd.concat([old, later], ignore_index=True).drop_duplicates("id", keep="last")
     counts = SideCounts(
         old=old,
         later=later,
