@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.base.times import parse_duration
 from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.retention import Retention, retention_of
@@ -59,6 +61,10 @@ _TUNING: Final = LifetimeTuning()
 _DELAYS: Final = np.array(_TUNING.delays, dtype=np.float64)
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
+_UNKNOWN: Final = (
+    "No failure is returned, because an entry in the queue is older than the retention: it is {}."
+    " Pass the retention of your plan, for example retention='30d'."
+)
 _SOONEST: Final = (("when_", "ascending"), ("dlq_id", "ascending"))
 _ALL_ROWS: Final = 1 << 62
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -241,6 +247,11 @@ def find_expiring(
     InputError
         If a column is missing, or `retention`, `now` or `within` cannot be read.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        If `within` is passed and the retention is unknown, because no failure can be chosen.
+
     Examples
     --------
     >>> failed, never = pd.to_datetime(["2026-01-01"], utc=True), pd.to_datetime([None], utc=True)
@@ -257,6 +268,10 @@ def find_expiring(
         now = when_counted(now)
         until = now + parse_duration(within, name="within")
         kept = _kept(failures, retention, now)
+        if not kept.is_known:
+            warnings.warn(
+                _UNKNOWN.format(kept.words), UnexpectedResultWarning, stacklevel=2
+            )
         table = _due_until(rows, kept, until)
     expiries = _expiries(table, kept, now)
 
