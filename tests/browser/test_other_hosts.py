@@ -52,10 +52,21 @@ def _():
     return failures, mo, service, tk, vectors
 
 @app.cell
-def _(failures, mo, tk):
-    panel = mo.ui.anywidget(tk.FailureFilterPanel(failures))
-    panel
+def _(mo):
+    chosen, set_chosen = mo.state(None)
+    return chosen, set_chosen
+
+@app.cell
+def _(failures, mo, set_chosen, tk):
+    panel = tk.FailureFilterPanel(failures)
+    panel.observe(lambda change: set_chosen(change["new"]), "value")
+    mo.ui.anywidget(panel)
     return (panel,)
+
+@app.cell
+def _(chosen, mo):
+    mo.md(f"another cell has {chosen()}")
+    return
 """
 ONE_MORE = """
 @app.cell
@@ -159,13 +170,14 @@ def responds(port: int) -> bool:
 
 
 def test_marimo_draws_each_panel(chromium, marimo):
-    """`mo.ui.anywidget` draws all panels, and a click reaches Python and comes back as code."""
+    """`mo.ui.anywidget` draws all panels, and a click comes back as code, and runs another cell again."""
     page = chromium.new_page(viewport={"width": 1200, "height": 1400})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(marimo)
     shown = page.locator(".tk-kit").first
     assert choose(page, shown).startswith("tk.FailureFilter(")
+    expect(page.get_by_text("another cell has FailureFilter(")).to_be_visible()
     keep(shown, "marimo")
     for number, (_, text) in enumerate(OTHERS.values(), start=1):
         other = page.locator(".tk-kit").nth(number)

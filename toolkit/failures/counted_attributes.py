@@ -13,16 +13,18 @@ Fields of JSON are attributes of small frames only, so that rows of small frames
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.failures.attribute_values import LABEL, most_rows_with_json
-from toolkit.failures.failure_attributes import NAMED, SIGNATURE, FailureAttributes
+from toolkit.failures.attribute_values import LABEL
+from toolkit.failures.failure_attributes import (
+    NAMED,
+    FailureAttributes,
+    rows_of_large_frame,
+)
 from toolkit.failures.gaps import Nanoseconds
 from toolkit.failures.incident_times import Span, history_of
 from toolkit.failures.selection import (
@@ -35,6 +37,7 @@ from toolkit.failures.selection import (
 )
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.failures.sql_results import SqlStep
+from toolkit.failures.time_sides import NANOSECONDS, sides_by_time
 
 _DOING: Final = "explaining a spike"
 _ELSEWHERE, _INSIDE, _OUTSIDE = range(3)
@@ -60,13 +63,8 @@ class CountedFailures:
     def of(cls, failures: AnyFrame) -> CountedFailures | None:
         """Return the failures; None if they are in memory, few, or have no stored groups."""
         frame = scanned(failures, doing=_DOING)
-        rows = opened(frame, doing=_DOING)
-        if rows.check is None or SIGNATURE not in rows.names:
-            return None
-
-        counted = select_timed(frame, [], doing=_DOING).count()
-        total = int(counted["count_"][0].as_py())
-        return cls(frame, total) if total > most_rows_with_json() else None
+        total = rows_of_large_frame(frame, doing=_DOING)
+        return None if total is None else cls(frame, total)
 
     def history(self, until: int | None, gaps: Nanoseconds) -> Span:
         """Return the start and the end of the history, from the first and last failure of each minute."""
@@ -113,36 +111,6 @@ def _nanoseconds(table: pa.Table, column: str) -> NDArray[np.int64]:
 
 def _divided(inside: Span, usual: Span, gaps: Nanoseconds) -> SqlStep:
     """Return the step that adds `side_`; failures in gaps of a snapshot do not count as usual."""
-    in_gaps = "".join(f" AND NOT {_between(gap)}" for gap in gaps)
-    side = (
-        f"CASE WHEN {_between(inside)} THEN {_INSIDE} "
-        f"WHEN {_between(usual)}{in_gaps} THEN {_OUTSIDE} ELSE {_ELSEWHERE} END"
-    )
-
-    return SqlStep(
-        partial(_with_side, inside, usual, gaps),
-        f"(SELECT *, CAST({side} AS BIGINT) AS side_ FROM {{rows}})",  # noqa: S608 - numbers only
-    )
-
-
-def _between(span: Span) -> str:
-    return (
-        f"(1000 * epoch_us(when_) >= {span[0]} AND 1000 * epoch_us(when_) < {span[1]})"
-    )
-
-
-def _with_side(
-    inside: Span, usual: Span, gaps: Nanoseconds, table: pa.Table
-) -> pa.Table:
-    when = table["when_"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
-    is_inside, is_usual = _within(when, inside), _within(when, usual)
-    for gap in gaps:
-        is_usual = pc.and_not(is_usual, _within(when, gap))
-    outside = pc.if_else(is_usual, _OUTSIDE, _ELSEWHERE)
-    side = pc.if_else(is_inside, _INSIDE, outside).cast(pa.int64())
-
-    return table.append_column("side_", side)
-
-
-def _within(when: pa.ChunkedArray, span: Span) -> pa.ChunkedArray:
-    return pc.and_(pc.greater_equal(when, span[0]), pc.less(when, span[1]))
+    in_gaps = [(gap, _ELSEWHERE) for gap in gaps]
+    spans = [(inside, _INSIDE), *in_gaps, (usual, _OUTSIDE)]
+    return sides_by_time(spans, _ELSEWHERE, NANOSECONDS)

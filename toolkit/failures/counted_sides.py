@@ -19,22 +19,28 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.base.times import milliseconds
 from toolkit.failures.changed_rates import SideCounts, bin_width
 from toolkit.failures.gaps import Spans
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, groups_of_signatures
 from toolkit.failures.outcome_names import EXPIRED, SEEN_LATE, UNKNOWN
 from toolkit.failures.partial_results import DistinctValues, repeated_rows
-from toolkit.failures.selection import opened, select_timed, timed_only
+from toolkit.failures.selection import (
+    in_milliseconds,
+    opened,
+    select_timed,
+    timed_only,
+)
 from toolkit.failures.signed_failures import grouped_columns
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.failures.sql_results import SqlStep
-from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.failures.time_sides import LAST_TIME, MILLISECONDS, sides_by_time
+from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
 from toolkit.tables.signed_rows import SIGNATURE, are_signed
 
 _DOING: Final = "comparing failures"
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_EPOCH: Final = pd.Timestamp(0, tz="UTC")
 
 OLD, LATER, IN_GAP = range(3)
 """Numbers of the sides."""
@@ -87,16 +93,16 @@ class DividedFrame:
         first, last = compared["first_"].min(), compared["last_"].max()
         width = 1
         if pd.notna(first):
-            width = bin_width(_milliseconds(first), _milliseconds(last))
+            width = bin_width(milliseconds(first), milliseconds(last))
         else:
-            first = _EPOCH
+            first = pd.Timestamp(0, tz="UTC")
 
         looks: list[str] = []
         names = opened(self.failures, doing=_DOING).names
         if self.kept is not None and {GONE_AFTER, GONE_BEFORE} <= set(names):
             looks = [GONE_AFTER, GONE_BEFORE]
         rows = self._rows([SIGNATURE, *looks]).then(timed_only)
-        rows = rows.then(_binned(_milliseconds(first), width))
+        rows = rows.then(_binned(milliseconds(first), width))
         rows = rows.then(_with_expired(self.kept if looks else None))
         counted = rows.count(
             SIGNATURE, "side_", "bin_", "expired_",
@@ -137,37 +143,17 @@ def side_counts(counted: pd.DataFrame, groups: dict[str, str]) -> SideCounts:
 
 def _placed(start: datetime, gaps: Spans) -> SqlStep:
     """Return the step that adds `side_`, which is missing for failures without a time."""
-    cut = _milliseconds(start, up=True)
-    spans = tuple(
-        (_milliseconds(begin, up=True), _milliseconds(end, up=True))
-        for begin, end in gaps
-    )
-    cases = "".join(
-        f"WHEN epoch_ms(when_) >= {begin} AND epoch_ms(when_) < {end} THEN {IN_GAP} "
-        for begin, end in spans
-    )
-    side = (
-        f"CASE WHEN epoch_ms(when_) >= {cut} THEN {LATER} {cases}"
-        f"WHEN when_ IS NOT NULL THEN {OLD} END"
-    )
+    spans = [((_rounded_up(start), LAST_TIME), LATER)]
+    for begin, end in gaps:
+        spans.append(((_rounded_up(begin), _rounded_up(end)), IN_GAP))
 
-    return SqlStep(
-        partial(_with_side, cut, spans),
-        f"(SELECT *, CAST({side} AS BIGINT) AS side_ FROM {{rows}})",  # noqa: S608 - numbers only
-    )
+    return sides_by_time(spans, OLD, MILLISECONDS)
 
 
-def _with_side(
-    cut: int, spans: tuple[tuple[int, int], ...], table: pa.Table
-) -> pa.Table:
-    at = _at(table)
-    is_later = pc.greater_equal(at, cut)
-    side = pc.if_else(is_later, pa.scalar(LATER, pa.int64()), OLD)
-    for begin, end in spans:
-        in_gap = pc.and_(pc.greater_equal(at, begin), pc.less(at, end))
-        side = pc.if_else(pc.and_not(in_gap, is_later), IN_GAP, side)
-
-    return table.append_column("side_", side)
+def _rounded_up(time: datetime) -> int:
+    """Return the first whole millisecond since 1970 that is not before a time."""
+    passed = pd.Timestamp(time) - pd.Timestamp(0, tz="UTC")
+    return -(-passed // _MILLISECOND)
 
 
 def _binned(first: int, width: int) -> SqlStep:
@@ -179,7 +165,9 @@ def _binned(first: int, width: int) -> SqlStep:
 
 
 def _with_bin(first: int, width: int, table: pa.Table) -> pa.Table:
-    return table.append_column("bin_", pc.divide(pc.subtract(_at(table), first), width))
+    return table.append_column(
+        "bin_", pc.divide(pc.subtract(in_milliseconds(table), first), width)
+    )
 
 
 def _with_expired(kept: timedelta | None) -> SqlStep:
@@ -205,25 +193,12 @@ def _never_expired(table: pa.Table) -> pa.Table:
 
 def _expired(length: int, late: int, table: pa.Table) -> pa.Table:
     """Add `expired_`, as `find_retry_outcomes` decides it without a run log."""
-    seen, missed = (_at(table, name) for name in (GONE_AFTER, GONE_BEFORE))
-    expires = pc.add(_at(table), length)
+    seen, missed = (in_milliseconds(table, name) for name in (GONE_AFTER, GONE_BEFORE))
+    expires = pc.add(in_milliseconds(table), length)
     is_expired = pc.and_(
         pc.less_equal(expires, missed), pc.less_equal(pc.subtract(expires, seen), late)
     )
     return table.append_column("expired_", pc.fill_null(is_expired, fill_value=False))
-
-
-def _at(table: pa.Table, column: str = "when_") -> pa.ChunkedArray:
-    """Return times in milliseconds since 1970."""
-    return table[column].cast(TIME, safe=False).cast(pa.int64())
-
-
-def _milliseconds(time: datetime, *, up: bool = False) -> int:
-    """Return a time in milliseconds since 1970, rounded down or `up`."""
-    passed = pd.Timestamp(time) - _EPOCH
-    if up:
-        return -(-passed // _MILLISECOND)
-    return int(passed // _MILLISECOND)
 
 
 def _timed(counted: pa.Table) -> pd.DataFrame:

@@ -68,7 +68,7 @@ class FailureAttributes:
         frame = scanned(frame, doing=doing)
         names = set(opened(frame, doing=doing).names)
         wanted = [*NAMED, "labels", LABEL]
-        is_large = SIGNATURE in names and _has_many_rows(frame, doing=doing)
+        is_large = rows_of_large_frame(frame, doing=doing) is not None
         if not is_large:
             wanted += JSON_FIELDS
         present = [name for name in wanted if name in names]
@@ -240,13 +240,17 @@ def _compact(names: tuple[str, ...], table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _has_many_rows(frame: AnyFrame, *, doing: str) -> bool:
-    """Return whether a frame is not in memory and too large for attributes of JSON columns."""
-    if opened(frame, doing=doing).check is None:
-        return False
+def rows_of_large_frame(frame: AnyFrame, *, doing: str) -> int | None:
+    """Return the number of rows of a frame that is too large for attributes of JSON columns.
 
-    counted = select_timed(frame, [], doing=doing).count()
-    return bool(counted["count_"][0].as_py() > most_rows_with_json())
+    The result is None if the frame is in memory, small, or has no stored groups.
+    """
+    rows = opened(frame, doing=doing)
+    if rows.check is None or SIGNATURE not in rows.names:
+        return None
+
+    total = int(select_timed(frame, [], doing=doing).count()["count_"][0].as_py())
+    return total if total > most_rows_with_json() else None
 
 
 def _bodies_by_error(

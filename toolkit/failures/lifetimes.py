@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.base.errors import UnexpectedResultWarning
-from toolkit.base.times import parse_duration
+from toolkit.base.times import milliseconds, parse_duration
 from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.retention import Retention, retention_of
 from toolkit.failures.selection import (
     Counted,
+    in_milliseconds,
     named,
     opened,
     select,
@@ -67,8 +68,6 @@ _UNKNOWN: Final = (
 )
 _SOONEST: Final = (("when_", "ascending"), ("dlq_id", "ascending"))
 _ALL_ROWS: Final = 1 << 62
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 # hours
 _LIMITS: Final = {
     "already due": 0,
@@ -286,7 +285,7 @@ def _due_until(rows: SelectedRows, kept: Retention, until: datetime) -> pa.Table
         return rows.reduce(FirstRows(_SOONEST, 0))
 
     # A failure expires at `when_ + length`, and `when_` counts in whole milliseconds.
-    last = (until - kept.length - _EPOCH) // _MILLISECOND
+    last = milliseconds(until - kept.length)
     chosen = rows.then(
         SqlStep(
             partial(_until, last),
@@ -299,8 +298,7 @@ def _due_until(rows: SelectedRows, kept: Retention, until: datetime) -> pa.Table
 
 def _until(last: int, table: pa.Table) -> pa.Table:
     """Return the failures of a batch until a time in milliseconds since 1970."""
-    milliseconds = table["when_"].cast(TIME, safe=False).cast(pa.int64())
-    return table.filter(pc.less_equal(milliseconds, last))
+    return table.filter(pc.less_equal(in_milliseconds(table), last))
 
 
 def next_expiring(

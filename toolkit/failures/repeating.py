@@ -23,6 +23,7 @@ from toolkit.failures.counts import SHORT_STATES
 from toolkit.failures.occasions import Occasions
 from toolkit.failures.partial_results import Counts
 from toolkit.failures.selection import (
+    in_milliseconds,
     opened,
     select_timed,
     told_until,
@@ -32,7 +33,6 @@ from toolkit.failures.selection import (
 from toolkit.failures.signed_failures import with_labels
 from toolkit.failures.sources import AnyFrame, reduce_together
 from toolkit.secrets.redaction import Redactor
-from toolkit.tables.schemas import TIME
 
 _KINDS: Final = {
     "run": "workflow_run_id",
@@ -174,7 +174,7 @@ def repeat_offenders(
 
 def _values(table: pa.Table) -> pa.Table:
     """Return the values of a batch that can fail repeatedly: `kind`, `field`, `value`, and the time `at`."""
-    when = table["when_"].cast(TIME, safe=False).cast(pa.int64()).to_numpy()
+    when = in_milliseconds(table).to_numpy()
     times = pd.Series(when, dtype="float64")
     values = {
         kind: pd.Series(table[column].to_pylist(), dtype=object)

@@ -45,7 +45,7 @@ from toolkit.tables.frames import in_index, made_visible, to_frame
 from toolkit.tables.freshness import Clock, Freshness, freshness
 from toolkit.tables.json_cells import JsonDict, JsonTuple
 from toolkit.tables.receipt import Receipt
-from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
+from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.tables.signed_rows import SIGNATURE
 
 NONE: Final = "(none)"
@@ -299,6 +299,11 @@ timed_only: Final = SqlStep(
     _only_timed, "(SELECT * FROM {rows} WHERE when_ IS NOT NULL)"
 )
 """Omits the failures without a usable time."""
+
+
+def in_milliseconds(table: pa.Table, column: str = "when_") -> pa.ChunkedArray:
+    """Return the times of a batch in milliseconds since 1970."""
+    return table[column].cast(TIME, safe=False).cast(pa.int64())
 
 
 def when_counted(now: datetime | None) -> datetime:

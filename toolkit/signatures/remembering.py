@@ -38,14 +38,19 @@ class Memo(dict[str, _T], Generic[_T]):
         self._most = most
 
     def __missing__(self, text: str) -> _T:
-        """Compute the result, and remember it if the string is short. A full memory begins again."""
+        """Compute the result, and remember it."""
         result = self._function(text)
-        if len(text) <= self._longest:
-            if len(self) >= self._most:
-                self.clear()
-            self[text] = result
-
+        self.remember(text, result)
         return result
+
+    def remember(self, text: str, result: _T) -> None:
+        """Remember a result if the string is short. A full memory begins again."""
+        if len(text) > self._longest:
+            return
+
+        if len(self) >= self._most:
+            self.clear()
+        self[text] = result
 
 
 def cached(

@@ -90,10 +90,18 @@ def _language(
     pattern: str,
     read: Callable[[list[str]], StackTrace | None],
 ) -> _Language:
-    sign = re.compile(pattern, re.MULTILINE)
-    if pattern.startswith(_AT):
-        return _Language(words, partial(_has_frame, sign), read)
-    return _Language(words, sign.search, read)
+    """Return a language whose traces match a pattern."""
+    return _Language(words, re.compile(pattern, re.MULTILINE).search, read)
+
+
+def _language_of_frames(
+    words: tuple[str, ...],
+    pattern: str,
+    read: Callable[[list[str]], StackTrace | None],
+) -> _Language:
+    """Return a language whose traces have a line of "at " and a pattern."""
+    frame = re.compile(_AT + pattern, re.MULTILINE)
+    return _Language(words, partial(_has_frame, frame), read)
 
 
 def _has_frame(frame: re.Pattern[str], part: str) -> bool:
@@ -139,26 +147,26 @@ _LANGUAGES: Final = (
     ),
     _language(("#0 ",), r"^#0 .*(?:\(\d+\)|\{main\}|\[internal function\])", read_php),
     _language((":in `", ":in '"), r":\d+:in [`']", read_ruby),
-    _language(
-        (":line ",), _AT + r"[\w.<>`+\[\],$ ]+\((?>.*?\) in ).*:line \d+", read_dotnet
+    _language_of_frames(
+        (":line ",), r"[\w.<>`+\[\],$ ]+\((?>.*?\) in ).*:line \d+", read_dotnet
     ),
     _language(("--- End of ",), r"^[^\S\n]*--- End of ", read_dotnet),
-    _language(
-        ("at System.", "at Microsoft."), _AT + r"(?:System|Microsoft)\.", read_dotnet
+    _language_of_frames(
+        ("at System.", "at Microsoft."), r"(?:System|Microsoft)\.", read_dotnet
     ),
-    _language(
+    _language_of_frames(
         (".java", ".kt", ".scala", ".groovy", ".clj"),
-        _AT + r"[\w.$/<>@\-]+\([\w$\-]+\.(?:java|kt|scala|groovy|clj)",
+        r"[\w.$/<>@\-]+\([\w$\-]+\.(?:java|kt|scala|groovy|clj)",
         read_java,
     ),
-    _language(
+    _language_of_frames(
         ("(Native Method", "(Unknown Source", "(<generated>"),
-        _AT + r"[\w.$/<>@\-]+\((?:Native Method|Unknown Source|<generated>)",
+        r"[\w.$/<>@\-]+\((?:Native Method|Unknown Source|<generated>)",
         read_java,
     ),
-    _language(
+    _language_of_frames(
         ("at ",),
-        _AT + r".*(?::\d+:\d+\)?|\((?:<anonymous>|native)\))$",
+        r".*(?::\d+:\d+\)?|\((?:<anonymous>|native)\))$",
         read_javascript,
     ),
     _language(
@@ -166,7 +174,7 @@ _LANGUAGES: Final = (
         r"^[^@\s]*@(?:https?|file|webpack):\S+:\d+",
         read_javascript,
     ),
-    _language(("at ",), _AT + r"(?:[A-Z]\w*\.)+[\w<>`]+\(", read_dotnet),
+    _language_of_frames(("at ",), r"(?:[A-Z]\w*\.)+[\w<>`]+\(", read_dotnet),
 )
 
 

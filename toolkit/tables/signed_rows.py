@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
 from toolkit.signatures.reading import read_document
+from toolkit.signatures.remembering import Memo
 from toolkit.signatures.signing import (
     RULES_VERSION,
     Learned,
@@ -74,7 +75,11 @@ class BodyReader:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._masker = ColumnMasker(redactor)
-        self._known: dict[str, Document] = {}
+        self._known = Memo(
+            lambda text: self._read([text])[text],
+            longest=_REMEMBERED,
+            most=_MOST_REMEMBERED,
+        )
 
     def clean(self, text: str) -> str:
         """Return a message without secrets and without lone surrogates, which JSON can escape."""
@@ -100,9 +105,10 @@ class BodyReader:
                 unknown.append(text)
 
         for start in range(0, len(unknown), _AT_ONCE):
-            read = self._read(unknown[start : start + _AT_ONCE])
-            self._remember(read)
-            documents.update(read)
+            for text, document in self._read(unknown[start : start + _AT_ONCE]).items():
+                self._known.remember(text, document)
+                documents[text] = document
+
         return documents
 
     def _read(self, texts: Sequence[str]) -> dict[str, Document]:
@@ -114,14 +120,6 @@ class BodyReader:
             text: with_stable_parts(document, clean)
             for text, document in zip(texts, read, strict=True)
         }
-
-    def _remember(self, documents: dict[str, Document]) -> None:
-        """Remember the documents of short bodies. A full memory begins again."""
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
-        for text, document in documents.items():
-            if len(text) <= _REMEMBERED:
-                self._known[text] = document
 
     def _cleaned(self, texts: Iterable[str]) -> dict[str, str]:
         """Return what `clean` returns for each of many texts."""

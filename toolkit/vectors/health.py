@@ -351,12 +351,11 @@ def _without_rounding(index: IndexRows, tables: VectorTables) -> pd.Series[Any]:
     positions = pd.Series(with_text.index, index=with_text.index)
     keys = [with_text[name] for name in ("namespace", "text", "dimension")]
     firsts = positions.groupby(keys, observed=True).transform("first")[other]
-    needed = np.unique(np.concatenate([other.to_numpy(), firsts.to_numpy()]))
-    sketches = sketches_of(tables, needed)
-    distances = sketch_distances(
-        sketches[np.searchsorted(needed, other)],
-        sketches[np.searchsorted(needed, firsts)],
+    hashes_of_firsts = first[other].to_numpy()
+    sketches = sketches_of(
+        tables, np.concatenate([hashes[other].to_numpy(), hashes_of_firsts])
     )
+    distances = sketch_distances(sketches[: len(other)], sketches[len(other) :])
     # The precision of the copies counts, even if most vectors of the index are exact.
     tolerances = {
         name: max(
@@ -367,7 +366,7 @@ def _without_rounding(index: IndexRows, tables: VectorTables) -> pd.Series[Any]:
     }
     allowed = rows["namespace"][other].astype("str").map(tolerances).fillna(0.0)
     is_rounded = distances <= allowed.to_numpy(dtype=np.float64)
-    hashes[other[is_rounded]] = first[other[is_rounded]]
+    hashes[other[is_rounded]] = hashes_of_firsts[is_rounded]
 
     return hashes
 

@@ -171,23 +171,24 @@ class Summarizing:
 
 @dataclass(frozen=True)
 class Sketching:
-    """The function that returns the sketches of chosen rows of a part; `chosen` is sorted."""
+    """The function that returns the hash and the sketch of each vector whose hash is one of `chosen`."""
 
     reader: BatchReader
-    chosen: Positions
+    chosen: Hashes
 
-    def __call__(self, table: pa.Table, start: int) -> Matrix:
-        """Return the sketches of the chosen rows among rows that begin with the row `start`."""
-        parts = [np.zeros((0, SKETCH), dtype=np.float32)]
+    def __call__(self, table: pa.Table, start: int) -> tuple[Hashes, Matrix]:
+        """Return hashes and sketches of chosen vectors of a part, which begins with the row `start`."""
+        hashes = [np.zeros(0, dtype=np.uint64)]
+        found = [np.zeros((0, SKETCH), dtype=np.float32)]
         for record_batch in table.to_batches(max_chunksize=BATCH):
-            stop = start + record_batch.num_rows
-            first, last = np.searchsorted(self.chosen, [start, stop])
-            if first < last:
-                batch = self.reader.read(record_batch, start)
-                parts.append(_sketches_of(batch)[self.chosen[first:last] - start])
-            start = stop
+            for _, matrix in self.reader.read(record_batch, start).dense:
+                of_rows = _hashes(matrix)
+                chosen = np.isin(of_rows, self.chosen)
+                hashes.append(of_rows[chosen])
+                found.append(sketches(matrix[chosen]))
+            start += record_batch.num_rows
 
-        return np.concatenate(parts)
+        return np.concatenate(hashes), np.concatenate(found)
 
 
 def _sketches_of(batch: VectorBatch) -> Matrix:

@@ -38,6 +38,7 @@ from toolkit.vectors.similar_texts import TextSample
 from toolkit.vectors.vector_batches import (
     SPARSE,
     BatchReader,
+    Hashes,
     Matrix,
     Positions,
     VectorBatch,
@@ -311,9 +312,17 @@ def repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     return pd.Series(hashes).isin(several[several != 0]).to_numpy()
 
 
-def sketches_of(tables: VectorTables, positions: Positions) -> Matrix:
-    """Read the rows again, and return the sketches of some of them; `positions` are sorted."""
-    return np.concatenate(list(tables.map(Sketching(tables.reader, positions))))
+def sketches_of(tables: VectorTables, hashes: Hashes) -> Matrix:
+    """Read the rows again, and return the sketch of the vector of each hash.
+
+    Hashes find the vectors, because an engine can return the rows in another order.
+    """
+    wanted, places = np.unique(hashes, return_inverse=True)
+    known = np.full((len(wanted), SKETCH), np.nan, dtype=np.float32)
+    for found, sketch in tables.map(Sketching(tables.reader, wanted)):
+        known[np.searchsorted(wanted, found)] = sketch
+
+    return known[places]
 
 
 _NUMBERS: Final = {
