@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,6 +137,30 @@ def test_texts_with_rounded_vectors_are_duplicates(form: str) -> None:
 def embedded_of(frame: pd.DataFrame) -> Any:
     """Return the vectors of a frame as a matrix."""
     return np.asarray(tk.as_matrix(frame), dtype=np.float32)
+
+
+def test_rounded_copies_are_found_in_rows_of_any_order() -> None:
+    """An audit reads rows twice, and a database can return them in another order each time."""
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(500, 32)).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    copies = matrix[:40].copy()
+    copies[:, 0] += np.float32(6e-8)
+    texts = [f"text {number}" for number in range(500)]
+    rows = pd.DataFrame(
+        {
+            "id": [f"v{number}" for number in range(540)],
+            "vector": np.concatenate([matrix, copies]).tolist(),
+            "data": texts + texts[:40],
+        }
+    )
+    shuffled = duckdb.sql(
+        "SELECT id, CAST(vector AS FLOAT[]) AS vector, data FROM rows ORDER BY random()"
+    )
+    for source in (rows, shuffled):
+        found = tk.audit_vectors(source).frame.set_index("finding")["count"]
+        assert found["duplicate"] == 80
+        assert "same text, other vector" not in found
 
 
 @pytest.mark.parametrize(
