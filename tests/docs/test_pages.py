@@ -70,6 +70,24 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, environment, tmp
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
+def test_the_pytest_fixture_of_the_page_works(tmp_path):
+    """Both files of the page, in a folder of their own: the test passes, and the service ends."""
+    page = (DOCS / "local-service.md").read_text()
+    for name in ("conftest.py", "test_application.py"):
+        [block] = re.findall(rf"```python\n(# {name}\n.*?)```", page, re.DOTALL)
+        (tmp_path / name).write_text(block)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, f"{done.stdout}{done.stderr}"
+
+
 def test_there_are_few_pages():
     """A reader can look at all titles: at most 25 pages, without those that contributors read."""
     pages = {page.name for page in DOCS.glob("*.md")}
