@@ -2,7 +2,8 @@
 
 The public names are those of ``__init__.pyi``. They are loaded when first used, so that importing the toolkit
 pulls in neither matplotlib nor ipywidgets. It does import pandas, to register the column type of vectors,
-with which `pandas.read_parquet` reads every frame of the toolkit back.
+with which `pandas.read_parquet` reads every frame of the toolkit back. The command ``toolkit`` imports pandas
+only if it needs frames, so that help and ``toolkit serve`` start faster.
 
 >>> import toolkit as tk
 >>> tk.connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
@@ -20,12 +21,12 @@ try:
     from toolkit import errors
     from toolkit.base.lazy_names import lazy_names
     from toolkit.base.old_names import OLD_NAMES
-
-    # pandas knows the type by its import
-    from toolkit.tables import (
-        vector_dtype as _registered,
-    )
+    from toolkit.base.own_command import is_own_command
     from toolkit.version import __version__
+
+    if not is_own_command():
+        # pandas knows the type by its import
+        from toolkit.tables import vector_dtype as _registered
 except KeyboardInterrupt:
     if "toolkit" in {Path(word).stem for word in sys.orig_argv[1:3]}:
         # The command shows no traceback. The empty code is explained in toolkit/__main__.py.

@@ -10,12 +10,11 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from traceback import walk_tb
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -43,6 +42,9 @@ from toolkit_service.storage_errors import INTERNAL_ERROR
 from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
 from toolkit_service.vectors.vector_routes import vector_operations
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # without a token they show no stored data
 _WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})
@@ -336,12 +338,6 @@ _COUNTS: Final = {
 
 def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
     """Return the operation that shows the state of the queue and the indexes."""
-    template = Environment(
-        loader=PackageLoader("toolkit_service", "templates"),
-        finalize=lambda content: Markup(escape_html(content)),  # noqa: S704 - escaped right here
-        autoescape=True,
-        trim_blocks=True,
-    ).get_template("status.html")
 
     def vector_counts() -> list[tuple[IndexSpec, int]]:
         return [
@@ -358,13 +354,26 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
         ]
         # names of indexes are shown to authenticated callers only
         shown_indexes = indexes if request.scope.get(KNOWN) else None
-        html = template.render(
+        html = _status_template().render(
             counts=counts, version=__version__, indexes=shown_indexes
         )
 
         return HTMLResponse(html, headers=_HEADERS)
 
     return _public("GET", "/", "status", "Return the status page.", page, str)
+
+
+@cache
+def _status_template() -> Template:
+    """Return the template of the status page, which most services never show."""
+    from jinja2 import Environment, PackageLoader  # noqa: PLC0415 - a service starts faster without it
+
+    return Environment(
+        loader=PackageLoader("toolkit_service", "templates"),
+        finalize=lambda content: Markup(escape_html(content)),  # noqa: S704 - escaped right here
+        autoescape=True,
+        trim_blocks=True,
+    ).get_template("status.html")
 
 
 def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-from toolkit.drawing.wording import result_table
+from toolkit.drawing.result_tables import result_table
 from toolkit.errors import SettingsError, ToolkitError, UnexpectedResultWarning
 from toolkit.secrets.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.secrets.redaction import Redactor

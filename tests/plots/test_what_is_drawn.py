@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import toolkit as tk
-from toolkit.drawing.wording import readable_top
+from toolkit.drawing.bar_heights import readable_top
 from toolkit.errors import InputError
 
 MOMENTS = st.datetimes(

@@ -11,14 +11,15 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Final
-
-import pandas as pd
+from typing import TYPE_CHECKING, Final
 
 from toolkit.cli.exit_status import NARROWEST
 from toolkit.cli.output import print_result
 from toolkit.drawing.wording import ROWS_SHOWN, counted, shorten
 from toolkit.secrets.redaction import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _GAP: Final = "  "
 _NARROWEST_COLUMN: Final = 20
@@ -86,6 +87,7 @@ def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
 def table_text(frame: pd.DataFrame, width: int | None) -> str:
     """Return a table as text; if it is too wide, with long cells in several lines, or each row as a block.
 
+    >>> import pandas as pd
     >>> frame = pd.DataFrame({"title": ["connection refused by the database"], "count": [12]})
     >>> print(table_text(frame, 30))
     title                    count

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from toolkit.drawing.bar_heights import readable_top
 from toolkit.drawing.drawable import (
     COLUMN,
     drawable,
@@ -26,7 +27,7 @@ from toolkit.drawing.drawable import (
 )
 from toolkit.drawing.fonts import font_families
 from toolkit.drawing.style import Theme, as_written, makes_room
-from toolkit.drawing.wording import counted, readable_top, short_number
+from toolkit.drawing.wording import counted, short_number
 
 DAY: Final = timedelta(days=1)
 _MONTH: Final = timedelta(days=28)  # steps from here on have ticks with months

@@ -12,10 +12,11 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from toolkit.drawing import axis, row_names
+from toolkit.drawing.bar_heights import readable_top
 from toolkit.drawing.drawable import COLUMN
 from toolkit.drawing.fonts import font_families
 from toolkit.drawing.style import Theme
-from toolkit.drawing.wording import fitting_numbers, percent, readable_top, short_number
+from toolkit.drawing.wording import fitting_numbers, percent, short_number
 
 _HIGH: Final = 0.15  # inches of height of a number
 # cells in this colour of the theme, or a stronger one, have light numbers

@@ -26,7 +26,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten
+from toolkit.drawing.result_tables import Plotted, frame_table
+from toolkit.drawing.wording import counted, percent, shorten
 from toolkit.failures.class_rules import NAMES, STATUSES, WORDS
 from toolkit.failures.refusals import refusal_in_body, refused_by_headers
 from toolkit.failures.selection import opened, select, tallied

@@ -21,7 +21,8 @@ from toolkit.base.arguments import positive, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.time_zones import time_text
 from toolkit.base.times import Time, parse_time
-from toolkit.drawing.wording import Plotted, counted, frame_table
+from toolkit.drawing.result_tables import Plotted, frame_table
+from toolkit.drawing.wording import counted
 from toolkit.failures.gaps import Spans, gaps_of, inside, overlap
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped_by_signature

@@ -14,13 +14,8 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import nearest, positive, texts, wrong
 from toolkit.base.errors import InputError
-from toolkit.drawing.wording import (
-    Plotted,
-    describe_condition,
-    percent,
-    result_table,
-    share_text,
-)
+from toolkit.drawing.result_tables import Plotted, result_table, share_text
+from toolkit.drawing.wording import describe_condition, percent
 from toolkit.failures.change_columns import SharedAttributes, shared_attributes
 from toolkit.failures.condition_tables import TUNING, AttributeCodes
 from toolkit.failures.conditions import Rise, plainest, scan_rises

@@ -25,13 +25,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.base.errors import UnexpectedResultWarning
-from toolkit.drawing.wording import (
-    Plotted,
-    counted,
-    frame_table,
-    percent,
-    value_text,
-)
+from toolkit.drawing.result_tables import Plotted, frame_table
+from toolkit.drawing.wording import counted, percent, value_text
 from toolkit.failures.counts import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.failures.group_rules import (
     GroupRules,

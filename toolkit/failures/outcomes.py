@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.base.arguments import mapping
-from toolkit.drawing.wording import frame_table
+from toolkit.drawing.result_tables import frame_table
 from toolkit.failures.outcome_names import (
     CANCELED,
     DELETED,

@@ -13,7 +13,8 @@ from toolkit.base.arguments import nearest, text
 from toolkit.base.errors import InputError
 from toolkit.base.time_zones import span_of_times
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import Plotted, counted, elapsed, frame_table, percent
+from toolkit.drawing.result_tables import Plotted, frame_table
+from toolkit.drawing.wording import counted, elapsed, percent
 from toolkit.failures.selection import select
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.time_bins import bin_width, bins_of

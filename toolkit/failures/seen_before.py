@@ -16,7 +16,8 @@ import pyarrow as pa
 from toolkit.base.arguments import text as checked_text
 from toolkit.base.arguments import unmasked, whole, wrong
 from toolkit.base.errors import UnexpectedResultWarning
-from toolkit.drawing.wording import counted, frame_table
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted
 from toolkit.failures.comparable_rows import comparable, when_failed
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped

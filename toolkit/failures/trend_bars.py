@@ -15,10 +15,10 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from toolkit.drawing import axis, row_names
+from toolkit.drawing.bar_heights import readable_top
 from toolkit.drawing.counted_bars import draw_cells
 from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import HATCHES, Theme
-from toolkit.drawing.wording import readable_top
 from toolkit.failures.over_time import FailureTrend
 
 Floats = np.ndarray[Any, np.dtype[Any]]

@@ -20,7 +20,8 @@ from toolkit.base.errors import InputError
 from toolkit.base.progress import ProgressOption, checked_progress
 from toolkit.base.time_zones import time_text
 from toolkit.base.times import parse_time
-from toolkit.drawing.wording import Plotted, counted, frame_table, span
+from toolkit.drawing.result_tables import Plotted, frame_table
+from toolkit.drawing.wording import counted, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped

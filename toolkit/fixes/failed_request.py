@@ -20,7 +20,8 @@ import pandas as pd
 from toolkit.base.arguments import mapping, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.own_tokens import MASK
-from toolkit.drawing.wording import counted, frame_table
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted
 from toolkit.fixes import request_code
 from toolkit.fixes.placeholders import Placeholder, Variables, mask_body
 from toolkit.fixes.request_code import ShownRequest

@@ -23,7 +23,8 @@ from toolkit.base.arguments import text, whole, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.progress import ProgressBar, ProgressOption, checked_progress
 from toolkit.base.times import Duration, parse_duration
-from toolkit.drawing.wording import counted, frame_table
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted
 from toolkit.failures.grouping import grouped
 from toolkit.failures.selection import typed_rows
 from toolkit.failures.signed_failures import GROUPED

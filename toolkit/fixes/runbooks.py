@@ -31,7 +31,8 @@ import pandas as pd
 
 from toolkit.base.arguments import text, unmasked, whole, wrong
 from toolkit.base.errors import UnexpectedResultWarning
-from toolkit.drawing.wording import HasFrame, counted, frame_table
+from toolkit.drawing.result_tables import HasFrame, frame_table
+from toolkit.drawing.wording import counted
 from toolkit.failures.grouping import FailureGroups, group_failures
 from toolkit.failures.selection import typed_rows
 from toolkit.failures.sources import AnyFrame

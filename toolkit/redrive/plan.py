@@ -17,7 +17,8 @@ from toolkit.base.errors import InputError
 from toolkit.base.private_files import read_file, write_file
 from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import ROWS_SHOWN, HasFrame, counted, frame_table, headline
+from toolkit.drawing.result_tables import HasFrame, frame_table
+from toolkit.drawing.wording import ROWS_SHOWN, counted, headline
 from toolkit.redrive.choices import LEAVE, Choices, recommended
 from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan_file import (

@@ -16,14 +16,8 @@ import pandas as pd
 from toolkit.base.arguments import nearest, text
 from toolkit.base.errors import InputError
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import (
-    ROWS_SHOWN,
-    Plotted,
-    frame_table,
-    headline,
-    shorten,
-    span,
-)
+from toolkit.drawing.result_tables import Plotted, frame_table
+from toolkit.drawing.wording import ROWS_SHOWN, headline, shorten, span
 from toolkit.redrive.choices import LEAVE
 from toolkit.redrive.ledger import Ledger, entry_frame
 from toolkit.redrive.plan import RedrivePlan

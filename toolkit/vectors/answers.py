@@ -25,7 +25,8 @@ from toolkit.base.arguments import file_path, shown, text, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.private_files import read_file, write_file
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import counted, frame_table, shorten
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted, shorten
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.fetching import ABSENT, fetch_vectors
 from toolkit.loading.queries import run_queries

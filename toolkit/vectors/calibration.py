@@ -16,7 +16,8 @@ import pandas as pd
 from toolkit.base.arguments import choice, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import counted, frame_table
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted
 from toolkit.loading.vector_names import Namespaces
 from toolkit.loading.vectors import load_index, of_vectors
 from toolkit.service.settings import Service

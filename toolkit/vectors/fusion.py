@@ -15,7 +15,8 @@ from toolkit.base.arguments import shown, text, unmasked, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressSteps, StepOption
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import counted, frame_table, percent
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted, percent
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
 from toolkit.service.settings import Service

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from toolkit.base.arguments import whole
-from toolkit.drawing.wording import counted, frame_table, percent
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted, percent
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.vectors.exact_comparison import (
     Neighbourhoods,

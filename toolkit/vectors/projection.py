@@ -15,7 +15,8 @@ import pandas as pd
 from toolkit.base.arguments import choice, nearest, text, whole, wrong
 from toolkit.base.errors import InputError, SettingsError
 from toolkit.base.progress import ProgressSteps, StepOption
-from toolkit.drawing.wording import counted, frame_table, percent
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted, percent
 from toolkit.tables.explode import explode_metadata
 from toolkit.tables.frames import pandas_frame
 from toolkit.vectors.vector_batches import Matrix

@@ -9,7 +9,8 @@ import pandas as pd
 
 from toolkit.base.arguments import whole
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import counted, frame_table, shorten
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted, shorten
 from toolkit.vectors.recall_judgement import ERROR, GOOD, is_surely_low, known_queries
 from toolkit.vectors.retrieval import Recall
 from toolkit.vectors.vector_rows import with_default_named

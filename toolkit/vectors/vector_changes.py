@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from toolkit.base.arguments import whole
-from toolkit.drawing.wording import counted, describe_condition, frame_table
+from toolkit.drawing.result_tables import frame_table
+from toolkit.drawing.wording import counted, describe_condition
 from toolkit.failures.explaining import Explanation, explain_change
 from toolkit.vectors.documents import DocumentFinder, Groups
 from toolkit.vectors.few_valued_fields import few_valued_fields

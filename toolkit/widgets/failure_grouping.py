@@ -19,7 +19,8 @@ from toolkit.base.errors import InputError
 from toolkit.base.private_files import changing
 from toolkit.base.python_code import Code, PublicCall, fill, joined, listed, variable
 from toolkit.base.time_zones import zones_of_times
-from toolkit.drawing.wording import readable_top, value_text
+from toolkit.drawing.bar_heights import readable_top
+from toolkit.drawing.wording import value_text
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import (
     SPLIT_COLUMNS,

@@ -15,7 +15,6 @@ from email.utils import formatdate
 from typing import Final
 
 import h11
-import jwt
 
 from toolkit_service.api import ApiError
 from toolkit_service.queue.destinations import Destinations
@@ -156,6 +155,8 @@ def _protocol_headers(message: Message, retried: int) -> list[tuple[str, str]]:
 
 def sign(key: str, *, url: str, body: bytes, now_ms: int) -> str:
     """Sign one delivery: return a JWT (RFC 7519, HS256) over the URL and the SHA-256 of the body."""
+    import jwt  # noqa: PLC0415 - cryptography, which it imports, is not needed until something is delivered
+
     issued = now_ms // 1000
     claims = {
         "iss": ISSUER,
