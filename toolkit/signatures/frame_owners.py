@@ -46,19 +46,19 @@ _TEST_NAMES: Final = re.compile(
     r"|(?:^|[.$])(?:Test(?=[A-Z_\d])\w*|[A-Z]\w*Tests?|TestCase)[.$]|(?:^|\.)test_\w+$"
 )
 """Test runners and tests. They call the code that fails, as a user would."""
-_MAY_BE_TEST: Final = ("est", "junit", "pluggy")
-"""Every name that `_TEST_NAMES` matches contains one of these, and most other names do not."""
 _GUARDS: Final = re.compile(
     r"[.:](?:(?:check|require|verify|validate|ensure|assert)(?:[A-Z]\w*|_\w+)"
     r"|(?:not|no|is)(?:Null|Empty|Blank|True|False|NullOrEmpty)\w*"
-    r"|_?(?:throw|raise|report|fail|wrap)(?:[A-Z_]\w*)|\w*(?:Error|Exception))$"
+    r"|_?(?:throw|raise|report|fail|wrap)(?:[A-Z_]\w*))$"
 )
-"""Functions that throw on behalf of their caller, for example `.checkState` or `.newError`.
+"""Functions that throw on behalf of their caller, for example `.checkState`.
 
 A plain `check` does work of its own.
 """
-_OF_EXCEPTION: Final = re.compile(r"(?:^|[.$])[A-Z]\w*(?:Error|Exception)[.$]\w+$")
-"""Functions of an exception. They make it, for example `ParseException.from`."""
+_MAKES_ERROR: Final = re.compile(
+    r"[.:]\w*(?:Error|Exception)$|(?:^|[.$])[A-Z]\w*(?:Error|Exception)[.$]\w+$"
+)
+"""Functions that make an exception, and functions of it, for example `.newError` or `ParseException.from`."""
 
 
 class Owner(IntEnum):
@@ -79,13 +79,13 @@ def owner_of(function: str, path: str) -> Owner:
     (<Owner.APPLICATION_GUARD: 1>, <Owner.LIBRARY: 2>)
     """
     if not path:
-        return _OWNER_OF_FUNCTION[function[:LONGEST]]
+        return OWNER_OF_FUNCTION[function]
     return _owner_in_file(function[:LONGEST], path[-LONGEST:])
 
 
 @lru_cache(maxsize=1 << 14)
 def _owner_in_file(function: str, path: str) -> Owner:
-    owner = _OWNER_OF_FUNCTION[function]
+    owner = OWNER_OF_FUNCTION[function]
     if owner < Owner.LIBRARY and _LIBRARY.search(path):
         # the same function of a library
         return Owner(owner + Owner.LIBRARY)
@@ -94,12 +94,12 @@ def _owner_in_file(function: str, path: str) -> Owner:
 
 
 def _owner_of_function(function: str) -> Owner:
-    """Return the owner by the name only."""
+    """Return the owner by the start of the name only."""
+    function = function[:LONGEST]
     if _RUNTIME_NAMES.match(function):
         return Owner.RUNTIME
 
-    may_be_test = any(map(function.__contains__, _MAY_BE_TEST))
-    if may_be_test and _TEST_NAMES.search(function):
+    if _may_be_test(function) and _TEST_NAMES.search(function):
         return Owner.TEST
 
     is_guard = _is_guard(function)
@@ -107,6 +107,12 @@ def _owner_of_function(function: str) -> Owner:
         return Owner.LIBRARY_GUARD if is_guard else Owner.LIBRARY
 
     return Owner.APPLICATION_GUARD if is_guard else Owner.APPLICATION
+
+
+def _may_be_test(function: str) -> bool:
+    """Return whether `_TEST_NAMES` can match a name, which takes much longer to search."""
+    names_test = "test" in function or "Test" in function
+    return names_test or "junit" in function or "pluggy" in function
 
 
 def _is_guard(function: str) -> bool:
@@ -117,7 +123,8 @@ def _is_guard(function: str) -> bool:
     if "Error" not in function and "Exception" not in function:
         return False
 
-    return _OF_EXCEPTION.search(function) is not None
+    return _MAKES_ERROR.search(function) is not None
 
 
-_OWNER_OF_FUNCTION: Final = Memo(_owner_of_function)
+OWNER_OF_FUNCTION: Final = Memo(_owner_of_function)
+"""The owners of functions without a path, of which a trace has dozens. A lookup runs no Python code."""

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolkit.signatures.frame_names import file_stem, is_minified, plain_name
-from toolkit.signatures.frame_owners import Owner, owner_of
+from toolkit.signatures.frame_owners import OWNER_OF_FUNCTION, Owner, owner_of
 
 MOST_FRAMES: Final = 40
 """Frames that are kept."""
@@ -71,7 +71,7 @@ def reader_of(
     return read_line
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
+class Frame(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A function on a stack, and the file if the trace names it."""
 
     function: str
@@ -147,8 +147,9 @@ def _first_application(frames: list[Frame], language: str) -> str:
     return ""
 
 
+# Python 3.11 looks up a member of an enum, and their number, more slowly than the owner of a frame
 _APPLICATION: Final = Owner.APPLICATION
-"""The best owner. Python 3.11 looks up a member of an enum more slowly than the owner of a frame."""
+_NO_OWNER: Final = len(Owner)
 
 
 def _nearest(frames: Iterable[Frame]) -> Frame | None:
@@ -157,9 +158,12 @@ def _nearest(frames: Iterable[Frame]) -> Frame | None:
     Frames after the first one of the application are not judged, which saves most of the time.
     """
     nearest = None
-    best = len(Owner)
+    best = _NO_OWNER
     for frame in frames:
-        owner = owner_of(frame.function, frame.path)
+        if frame.path:
+            owner = owner_of(frame.function, frame.path)
+        else:
+            owner = OWNER_OF_FUNCTION[frame.function]
         if owner < best:
             nearest = frame
             best = owner

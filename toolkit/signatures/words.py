@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
 from toolkit.signatures.codes import CODE
 from toolkit.signatures.placeholders import PLACEHOLDER
+from toolkit.signatures.remembering import cached
 
 VALUE: Final = "<value>"
 """A word that differs between messages that are otherwise equal."""
@@ -127,6 +128,8 @@ class Sentence(NamedTuple):
         return "".join([*chain.from_iterable(pairs), self.glue[len(words)]])
 
 
+# a message is split for several comparisons, and again if it occurs in another body
+@partial(cached, most=1 << 12)
 def split_sentence(message: str) -> Sentence:
     """Split a message with placeholders. An id after a key such as `orderId=` is a placeholder already.
 
@@ -150,7 +153,6 @@ def split_sentence(message: str) -> Sentence:
 
     splitter.add_left_out("")
     return splitter.sentence(message[end_of_last:])
-
 
 class _Splitter:
     """The words and the glue of a message, while the message is split.

@@ -46,17 +46,19 @@ _OMITTED: Final = re.compile(
 def read_java(lines: list[str]) -> StackTrace:
     """Read a trace: the line of each error is followed by the frames of the error."""
     reader = _JavaReader()
-    frames: list[Any] = [*map(_FRAME_OF_LINE.__getitem__, lines), None]
+    frames: list[Any] = list(map(_FRAME_OF_LINE.__getitem__, lines))
+    other_lines = [place for place, frame in enumerate(frames) if frame is None]
 
     # most lines are frames, which are added together: up to the next line that is none
     first_frame = 0
-    while not reader.is_complete:
-        other_line = frames.index(None, first_frame)
+    for other_line in other_lines:
         reader.add_frames(frames[first_frame:other_line])
-        if other_line == len(lines):
-            break
         reader.read_other_line(lines[other_line])
         first_frame = other_line + 1
+        if reader.is_complete:
+            break
+    else:
+        reader.add_frames(frames[first_frame:])
 
     reader.complete_error()
     return trace_of("java", reader.errors, reader.frames)
