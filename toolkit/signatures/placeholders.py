@@ -108,7 +108,8 @@ _QUOTED_ID: Final = re.compile(
 )
 """An id in a JSON object within a message, for example `"orderId": "a"`. Ids of errors are codes."""
 _NAMED_ID: Final = re.compile(
-    r"(?<![\w.\-])((?!err|fault|fail)(?:[\w.\-]*[a-z0-9](?:Id|ID)|(?:[\w.\-]*[_.\-])?(?:id|ID)): )"
+    # the whole word first, without giving back a sign, and then its end
+    r"(?<![\w.\-])((?!err|fault|fail)(?:(?:id|ID)|[\w.\-]++(?<=[a-z0-9]Id|[a-z0-9]ID|[_.\-]id|[_.\-]ID)): )"
     r"\w+(?:[.\-]\w+)+(?=[;,)\]]|$)",
     re.ASCII,
 )

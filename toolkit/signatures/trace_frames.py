@@ -160,10 +160,11 @@ def _nearest(frames: Iterable[Frame]) -> Frame | None:
     nearest = None
     best = _NO_OWNER
     for frame in frames:
-        if frame.path:
-            owner = owner_of(frame.function, frame.path)
-        else:
-            owner = OWNER_OF_FUNCTION[frame.function]
+        owner = (
+            owner_of(frame.function, frame.path)
+            if frame.path
+            else OWNER_OF_FUNCTION[frame.function]
+        )
         if owner < best:
             nearest = frame
             best = owner

@@ -32,12 +32,13 @@ from toolkit.signatures.services import of_host, of_port, of_scheme
 
 _NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
 
-# Within one word, the first of these that fits at a position.
+# Within one word, the first of these that fits at a position. `*+` and `++` do not give signs back, which
+# would take the square of the length of a long name.
 _ADDRESSES_WITH_SIGNS: Final = r"""
     # redis://10.0.0.5/0, without a full stop or quote after it
-    (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://(?:[^\s'"<>\])},;]|<secret>)*(?:[^\s'"<>\])},;.:!?]|<secret>))
+    (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*+://(?:[^\s'"<>\])},;]|<secret>)*(?:[^\s'"<>\])},;.:!?]|<secret>))
     # ann@example.com
-  | (?P<email>\b[\w.+\-]+@[\w\-]+(?:\.[\w\-]+)+\b)
+  | (?P<email>\b[\w.+\-]++@[\w\-]+(?:\.[\w\-]+)+\b)
 """
 _FIXED_IDS: Final = r"""
     # 0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4
@@ -53,24 +54,25 @@ _PLACES: Final = r"""
     # /srv/app/run.py:12:3, C:\logs, ../a, /orders?page=2; a/b/c; $.items[0] of JSON; report.csv.
     # A query belongs to a path, unless it names the failure, as in /login?error=access_denied.
   | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
-          (?:[\w.@%+\-*$~={}]+[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
+          (?:[\w.@%+\-*$~={}]++[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
           (?:\?(?!\S*\b(?:error|code|reason)=)[\w.%+\-]+=(?:[^\s"'<>()\[\]{},;]|<\w+>)*)?
-      | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
+      | (?<![\w/<.])(?:[\w.\-]++/){2,}[\w.\-]*\w
       | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
-      | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
+      | \b[\w\-]++\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
           |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
     # db-1.internal:5432, by the last part of the name
-  | (?P<host>(?<![\w.\-@/])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+
+  | (?P<host>(?<![\w.\-@/])(?:[a-z0-9][a-z0-9\-]*+(?<!-)\.)+
           (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
           |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
     # db-1/10.0.0.5:5432
-  | (?P<peer>(?<![\w/<.])[a-z][\w\-]*/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
+  | (?P<peer>(?<![\w/<.])[a-z][\w\-]*+/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
 """
 _NUMBERED: Final = r"""
     # 0x7ffe
     (?P<hex>\b0[xX][0-9a-fA-F]+\b)
     # every other word with a digit: order-17, 35ms, v1.2.3, com.acme.Job17, 1,024
   | (?P<word>(?<![\w<])(?!\w+:/)
+          (?=(?:[A-Za-z_+\-#]|(?!\d)[\u00c0-\uffff])*+(?:[^\W\d]|[.\-@#:/])*+\d)
           [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
 """
 _VALUES: Final = re.compile(
@@ -90,11 +92,13 @@ _USUAL_VALUE: Final = re.compile(
     [(\[]*(?:
         (?P<ip>/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)
       | (?P<uuid>[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})
-      | (?P<num>\d{1,7}(?:\.\d{1,9})?)
+      | (?P<num>[+\-#]?\d{1,7}(?:\.\d{1,9})?)
+      | (?P<duration>\d{1,7}(?:\.\d{1,9})?m?s)
       | (?P<id>[a-z]{2,}_[a-z_\-]*\d[A-Za-z0-9_\-]*  # order_17, blk_-42
+          | [a-z]*[g-z][a-z]*-\d+  # job-17
           | [a-z]*[g-z][a-z]*\d+)  # order17, but not abc17, which can be a hash
       | (?P<hex>(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{8,})
-    )[)\],;]*
+    )[)\],;]*[.:]?
     """,
     re.VERBOSE,
 )

@@ -49,7 +49,7 @@ PLAIN: Final = 2
 _WORD: Final = r"""[^\s=:()\[\]{}"',;|@]"""
 _TOKEN: Final = re.compile(
     rf"""
-      (?P<address>[A-Za-z][\w+.\-]*://[^\s"'()\[\]{{}},;|]*)
+      (?P<address>[A-Za-z][\w+.\-]*+://[^\s"'()\[\]{{}},;|]*)
     | "(?P<double>[^"]{{0,200}})"
     | (?<!\w)'(?P<single>[^']{{0,200}})'(?!\w)
     | (?P<call>[\w.$\-]+\(<\w+>\))
@@ -143,71 +143,49 @@ def split_sentence(message: str) -> Sentence:
         if "" not in plain_words and len(plain_words) < MOST_WORDS:
             return Sentence(tuple(plain_words), _blanks_around(len(plain_words)))
 
-    splitter = _Splitter()
+    words: list[str] = []
+    glue: list[str] = []
     end_of_last = 0
     for start, end in _spans(message):
-        splitter.add(message[end_of_last:start], message[start:end])
+        signs = message[end_of_last:start]
+        word = message[start:end]
+        if words and words[-1].endswith(_KEY_SIGNS):
+            signs, word = _after_key(words, glue, signs, word)
+        words.append(word)
+        glue.append(signs)
         end_of_last = end
-        if splitter.is_full:
-            return splitter.sentence("")
+        if len(words) >= MOST_WORDS:
+            return Sentence(tuple(words), (*glue, ""))
 
-    splitter.add_left_out("")
-    return splitter.sentence(message[end_of_last:])
+    if words and words[-1].endswith(_KEY_SIGNS):
+        words.append("")
+        glue.append("")
+    return Sentence(tuple(words), (*glue, message[end_of_last:]))
 
-class _Splitter:
-    """The words and the glue of a message, while the message is split.
 
-    For example, `ruser= rhost=db-1` is added in three steps, and the second adds an empty word:
+def _after_key(
+    words: list[str], glue: list[str], signs: str, word: str
+) -> tuple[str, str]:
+    """Return the signs before a word and the word, which follow a key, the last of `words`.
 
-        add("", "ruser=")      words  ruser=
-        add(" ", "rhost=")     words  ruser=  ""  rhost=
-        add("", "db-1")        words  ruser=  ""  rhost=  db-1
+    If the key has no value, an empty word is added to `words`. For example, `ruser= rhost=db-1`:
+
+        words so far        next word           words afterwards
+        ruser=              rhost=              ruser=  ""  rhost=
+        ruser=  ""  rhost=  db-1                ruser=  ""  rhost=  db-1
     """
+    key = words[-1]
+    blanks = _blanks_before_next(key, signs)
+    if blanks is not None:
+        words.append("")
+        glue.append(blanks)
+        return signs[len(blanks) :], word
 
-    def __init__(self) -> None:
-        self._words: list[str] = []
-        self._glue: list[str] = []
+    # an id directly after the key, as in `orderId="a"`
+    if word and signs in _DIRECTLY and _ID_KEY.search(key):
+        return signs, "<id>"
 
-    @property
-    def is_full(self) -> bool:
-        """True if further words are not compared."""
-        return len(self._words) >= MOST_WORDS
-
-    def add(self, glue: str, word: str) -> None:
-        """Add a word and the signs before it. After a key without a value, an empty word comes first."""
-        if self._ends_with_key():
-            glue = self.add_left_out_before(glue)
-            if word and self._takes_id(glue):
-                word = "<id>"
-
-        self._glue.append(glue)
-        self._words.append(word)
-
-    def add_left_out_before(self, glue: str) -> str:
-        """Add an empty word if the last key has no value. Return the signs before the next word."""
-        blanks = _blanks_before_next(self._words[-1], glue)
-        if blanks is None:
-            return glue
-
-        self.add_left_out(blanks)
-        return glue[len(blanks) :]
-
-    def add_left_out(self, blanks: str) -> None:
-        """Add an empty word if the last word is a key."""
-        if self._ends_with_key() and not self.is_full:
-            self._glue.append(blanks)
-            self._words.append("")
-
-    def sentence(self, last_glue: str) -> Sentence:
-        """Return the words so far."""
-        return Sentence(tuple(self._words), (*self._glue, last_glue))
-
-    def _ends_with_key(self) -> bool:
-        return bool(self._words) and self._words[-1][-1:] in _KEY_SIGNS
-
-    def _takes_id(self, glue: str) -> bool:
-        """Return whether the last word is a key of ids directly before the next word, as in `orderId="a"`."""
-        return glue in _DIRECTLY and _ID_KEY.search(self._words[-1]) is not None
+    return signs, word
 
 
 @lru_cache(maxsize=MOST_WORDS)
@@ -243,13 +221,13 @@ def _spans(message: str) -> list[tuple[int, int]]:
         return _plain_spans(message, 0, len(message))
 
     # if most words are in quotes or brackets, they state the failure, so the phrase is split into words
-    tokens = list(_TOKEN.finditer(message))
-    outside = sum(token.lastgroup not in _PHRASES for token in tokens)
+    tokens = [(token, token.lastgroup) for token in _TOKEN.finditer(message)]
+    outside = sum(kind not in _PHRASES for _, kind in tokens)
 
     spans: list[tuple[int, int]] = []
-    for token in tokens:
-        start, end = token.span(token.lastgroup or 0)
-        if token.lastgroup not in _PHRASES:
+    for token, kind in tokens:
+        start, end = token.span(kind or 0)
+        if kind not in _PHRASES:
             spans.append((start, _end_of_word(message, start, end)))
         elif outside >= LEAST_WORDS_OUTSIDE and _is_one_value(message[start:end]):
             spans.append((start, end))
@@ -260,7 +238,7 @@ def _spans(message: str) -> list[tuple[int, int]]:
 
 
 _PLAIN_TOKEN: Final = re.compile(
-    rf"[A-Za-z][\w+.\-]*://[^\s\"'()\[\]{{}},;|]*|{_WORD}+(?:(?:::|(?<=\w)'(?=\w)){_WORD}+)*(?:[=:](?![:=]))?"
+    rf"[A-Za-z][\w+.\-]*+://[^\s\"'()\[\]{{}},;|]*|{_WORD}+(?:(?:::|(?<=\w)'(?=\w)){_WORD}+)*(?:[=:](?![:=]))?"
 )
 
 
