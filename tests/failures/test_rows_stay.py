@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -19,8 +22,11 @@ import pytest
 
 import toolkit as tk
 from toolkit.analysis import find_incidents
+from toolkit.errors import InputError
 from toolkit.failures import attribute_values, partitions, sources
+from toolkit.failures.selection import facts_of
 from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
 
 NOW = datetime(2026, 3, 31, tzinfo=UTC)
@@ -209,3 +215,168 @@ def test_ids_that_occur_twice_are_compared_by_rows(snapshot: str) -> None:
     assert expected["added"].sum() == expected["after"].sum() - 9
     found = compare(duckdb.connect().from_arrow(pa.Table.from_pandas(frame)))
     pd.testing.assert_frame_equal(found, expected)
+
+
+LOADED = NOW - timedelta(days=2)
+"""When the first of two loads was made."""
+
+
+def _stored(failures: pd.DataFrame, folder: Path, loaded: datetime | None) -> str:
+    """Write failures as a snapshot, with a receipt if it is known when they were loaded."""
+    frame = failures.copy()
+    frame.attrs = {}
+    if loaded is not None:
+        text = loaded.isoformat()
+        receipt = Receipt(
+            what="failures",
+            source="https://a.example",
+            scope={},
+            started_at=text,
+            ended_at=text,
+        )
+        frame.attrs["receipt"] = receipt.to_dict()
+    tk.write_snapshot(frame, folder)
+
+    return str(folder)
+
+
+def _in_memory(path: str) -> pd.DataFrame:
+    """Return the failures of a snapshot as pandas, with the facts and signatures of the files."""
+    scanned = tk.open_snapshot(path).to_arrow()
+    frame = tk.read_snapshot(path)
+    signatures = scanned.to_table(["dlq_id", "signature"]).to_pandas()
+    frame = frame.merge(signatures, on="dlq_id", how="left", validate="1:1")
+    frame.attrs = dict(facts_of(scanned))
+
+    return frame
+
+
+def _second_load(failures: pd.DataFrame) -> pd.DataFrame:
+    """Entries of the first load that are still there, that failed again, or that left; and new entries."""
+    rows = failures.iloc[ROWS // 10 :].reset_index(drop=True)
+    number = rows.index.to_numpy()
+    failed_again = (number % 11 == 0) & (rows["failed_at"] < LOADED)
+    has_left = number % 7 == 0
+    expires = rows["failed_at"] + pd.Timedelta(days=31)
+    # some were seen until shortly before they expired, others much earlier
+    seen = expires - pd.to_timedelta(np.where(number % 2, 1, 60), unit="h")
+    failed_at = rows["failed_at"].mask(failed_again, NOW - timedelta(hours=3))
+
+    return rows.assign(
+        failed_at=failed_at,
+        gone_after=seen.where(has_left),
+        gone_before=(expires + pd.Timedelta(hours=2)).where(has_left),
+    )
+
+
+@pytest.fixture(scope="module", params=["receipts", "no receipts"])
+def loads(
+    request: pytest.FixtureRequest,
+    snapshot: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[str, str]:
+    """Two loads of a queue; the second one is a snapshot that shows which entries left, and when."""
+    failures = tk.read_snapshot(snapshot)
+    loaded: tuple[Any, Any] = (LOADED, NOW)
+    if request.param == "no receipts":
+        loaded = (None, None)
+    still_there = pd.Series(pd.NaT, index=failures.index, dtype="datetime64[ms, UTC]")
+    failures = failures.assign(gone_after=still_there, gone_before=still_there)
+    is_early = ~(failures["failed_at"] > LOADED)
+    folder = tmp_path_factory.mktemp("loads")
+    # entries without a time are in both loads
+    first = _stored(failures[is_early], folder / "first", loaded[0])
+    # the words of the first load are known when the second one is written, as in a later sync
+    second = shutil.copytree(first, folder / "second")
+
+    return first, _stored(_second_load(failures), second, loaded[1])
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], tk.results.FailureComparison]] = {
+    "with a retention": lambda before, after: tk.compare_failures(
+        before, after, retention="31d", now=NOW
+    ),
+    "with an exposure": lambda before, after: tk.compare_failures(
+        before, after, exposure=2, retention="31d"
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "snapshot"])
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_two_loads_are_joined_where_the_rows_are(
+    name: str, engine: str, loads: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that left, were added, failed again or expired are counted as in pandas."""
+    compare = COMPARISONS[name]
+    expected = compare(*map(_in_memory, loads))
+    assert expected.frame["left"].sum() > 100
+    assert expected.frame["added"].sum() > 100
+    if name == "with a retention":
+        assert 0 < expected.frame["expired"].sum() < expected.frame["left"].sum()
+
+    frames = [ENGINES.get(engine, tk.open_snapshot)(path) for path in loads]
+    if engine == "duckdb":
+        connection = duckdb.connect()
+        frames = [tk.open_snapshot(path).to_duckdb(connection) for path in loads]
+    with counted_bytes(monkeypatch) as sizes:
+        found = compare(*frames)
+    pd.testing.assert_frame_equal(found.frame, expected.frame)
+    assert found.notes == expected.notes
+    # the columns of the rows of both loads take 520 kB
+    assert sum(sizes) < 2 * MOST_BYTES
+
+
+SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "duckdb": lambda rows: (
+        rows.filter(f"failed_at < '{LOADED}'"),
+        rows.filter(f"failed_at >= '{LOADED}'"),
+    ),
+    "dask": lambda rows: (
+        rows[rows["failed_at"] < LOADED],
+        rows[rows["failed_at"] >= LOADED],
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", SPLIT)
+def test_two_spans_of_a_frame_are_compared_where_the_rows_are(
+    engine: str, snapshot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of one frame are spans of one history: no entry has left the queue."""
+    expected = tk.compare_failures(*SPLIT["dask"](_in_memory(snapshot)))
+    frames = SPLIT[engine](ENGINES[engine](snapshot))
+    with counted_bytes(monkeypatch) as sizes:
+        found = tk.compare_failures(*frames)
+    pd.testing.assert_frame_equal(found.frame, expected.frame)
+    assert found.verdict == expected.verdict
+    assert sum(sizes) < MOST_BYTES
+
+
+@pytest.mark.parametrize("engine", SPLIT)
+def test_swapped_frames_are_refused(engine: str, snapshot: str) -> None:
+    """The error is that of pandas."""
+    before, after = SPLIT[engine](ENGINES[engine](snapshot))
+    with (
+        dask.config.set(scheduler="synchronous"),
+        pytest.raises(InputError, match="Swap them"),
+    ):
+        tk.compare_failures(after, before)
+
+
+def test_rows_without_an_id_or_with_equal_ids_are_read(
+    loads: tuple[str, str],
+) -> None:
+    """Counts by id would be wrong for them, so that the rows decide as in pandas."""
+    before, after = map(_in_memory, loads)
+    for position, value in ((3, None), (4, after["dlq_id"][9])):
+        ids = after["dlq_id"].astype(object)
+        ids[position] = value
+        changed = after.assign(dlq_id=ids)
+        changed.attrs = after.attrs
+        expected = tk.compare_failures(before, changed)
+        table = pa.Table.from_pandas(changed, preserve_index=False)
+        facts = json.dumps(after.attrs).encode()
+        table = table.replace_schema_metadata({b"toolkit": facts})
+        found = tk.compare_failures(before, ds.dataset(table))
+        pd.testing.assert_frame_equal(found.frame, expected.frame)

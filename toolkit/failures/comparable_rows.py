@@ -30,6 +30,7 @@ from toolkit.failures.selection import (
 )
 from toolkit.failures.signed_failures import grouped_columns
 from toolkit.failures.sources import SelectedRows
+from toolkit.signatures.signing import continues
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.tables.signed_rows import SIGNATURE
@@ -101,20 +102,38 @@ def has_signatures(rows: SelectedRows) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def are_signed_alike(*frames: Any) -> bool:
-    """Return whether the signatures of frames can be compared: they learned the same words."""
-    learned = [facts_of(frame).get("learned") for frame in frames]
-    has_all = all(has_signatures(opened(frame, doing=_DOING)) for frame in frames)
-    return (
-        has_all and learned[0] is not None and learned.count(learned[0]) == len(learned)
-    )
+def latest_signed(before: Any, after: Any) -> Any | None:
+    """Return the frame that has learned more words, if signatures of both frames can be compared, else None.
+
+    They can be compared if one frame continues the words of the other, as a later sync of a snapshot does:
+    what was learned earlier does not change.
+    """
+    if not all(has_signatures(opened(one, doing=_DOING)) for one in (before, after)):
+        return None
+
+    words_before, words_after = (facts_of(one).get("learned") for one in (before, after))  # fmt: skip
+    if words_before is None or words_after is None:
+        return None
+    if continues(words_after, words_before):
+        return after
+    if continues(words_before, words_after):
+        return before
+
+    return None
 
 
 def check_order(before: pa.Table, after: pa.Table) -> None:
     """Raise InputError for two frames that can only have been swapped."""
     first, last = when_failed(before).min(), when_failed(after).max()
+    check_times(first, last, have_failed_at=not after["failed_at"].null_count)
+
+
+def check_times(
+    first: pd.Timestamp, last: pd.Timestamp, *, have_failed_at: bool
+) -> None:
+    """Raise InputError if the last later failure precedes the first earlier one."""
     # without `failed_at`, a failure counts as earlier than it was; a comparison with NaT is False
-    if not after["failed_at"].null_count and last < first:
+    if have_failed_at and last < first:
         raise InputError(
             _DOING,
             got=f"failures until {time_text(last)} as after, and since {time_text(first)} as before",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -45,7 +45,6 @@ from toolkit.failures.signed_failures import (
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import visible
 from toolkit.snapshots import Snapshot, open_snapshot
-from toolkit.tables.freshness import span_text
 from toolkit.tables.signed_rows import SIGNATURE
 
 if TYPE_CHECKING:
@@ -56,15 +55,18 @@ if TYPE_CHECKING:
 from toolkit.failures.changed_rates import CHANGES, changes_of, count_changes
 from toolkit.failures.comparable_rows import (
     Sides,
-    are_signed_alike,
     are_spans,
     at_times,
     check_order,
+    check_times,
     comparable,
     has_signatures,
     in_queue,
+    latest_signed,
     when_failed,
 )
+from toolkit.failures.compared_rates import Rates, observed_span
+from toolkit.failures.counted_frames import CountedFrames
 from toolkit.failures.counted_sides import DividedFrame, side_counts
 
 _TIME: Final = "datetime64[ms, UTC]"
@@ -79,12 +81,6 @@ _TYPES: Final = {
 class ComparisonTuning:
     """Constants of comparisons, with their reasons."""
 
-    least_span: timedelta = timedelta(hours=1)
-    """Failures of a shorter span have no rate: a few minutes of one incident would look like a high one."""
-    least_ratio: float = 0.95
-    """Two spans count as equally long from this ratio on. Two daily syncs are minutes apart from a day."""
-    most_ratio: float = 1.05
-    """Two spans count as equally long up to this ratio."""
     shown: int = 50
     """Groups that a notebook shows. More lines are not read; `.frame` has all groups."""
 
@@ -265,6 +261,10 @@ def compare_failures(
             before, division, given, retries, exposure=exposure, signed=history is None
         )
     elif snapshot is None:
+        if history is None:
+            compared = _counted_frames(before, after, given, retries, exposure)
+            if compared is not None:
+                return compared
         sides = _of_frames(
             before, after, given, retries, exposure, signed=history is None
         )
@@ -280,12 +280,6 @@ def compare_failures(
         pa.concat_tables([sides.earlier, *sides.parts]), sides.rules
     )
     frame = count_changes(sides, np.array(ids, dtype=object))
-
-    missing = int((frame["change"] == "missing before").sum())
-    if missing:
-        sides.notes.append(
-            f"{counted(missing, 'group')} failed before that, and not in the earlier frame"
-        )
 
     return _compared(frame, groups, sides.notes)
 
@@ -357,6 +351,12 @@ def _notes_of_division(failures: Any, untimed: int) -> list[str]:
     return notes
 
 
+def _needs_rows(rules: GroupRules, retries: _RetryFacts) -> bool:
+    """Return whether the rows are needed: to split groups, or to look up a retry per entry."""
+    has_splits = any(rule.action == "split" for rule in rules.rules)
+    return has_splits or retries.are_given
+
+
 def _counted(
     failures: AnyFrame,
     division: _Division,
@@ -367,9 +367,7 @@ def _counted(
     """Compare by counts that are computed where the rows are; None if the rows have to be read."""
     failures = scanned(failures, doing="comparing failures")
     rows = opened(failures, doing="comparing failures", name="before")
-    has_splits = any(rule.action == "split" for rule in rules.rules)
-    needs_rows = has_splits or retries.are_given
-    if rows.check is None or needs_rows or not has_signatures(rows):
+    if rows.check is None or _needs_rows(rules, retries) or not has_signatures(rows):
         return None
 
     columns = [*grouped_columns(rules), "workflow_run_id"]
@@ -386,6 +384,52 @@ def _counted(
     changes = changes_of(side_counts(counts, by_signature), exposure)
 
     return _compared(changes, groups, _notes_of_division(failures, divided.untimed))
+
+
+def _counted_frames(
+    before: Any,
+    after: Any,
+    rules: GroupRules,
+    retries: _RetryFacts,
+    exposure: float | None,
+) -> FailureComparison | None:
+    """Compare two frames by counts that are computed where the rows are; None if the rows have to be read."""
+    doing = "comparing failures"
+    before, after = (
+        scanned(frame, doing=doing, name=name)
+        for frame, name in ((before, "before"), (after, "after"))
+    )
+    columns = [*grouped_columns(rules), "workflow_run_id"]
+    for frame, name in ((before, "before"), (after, "after")):
+        select(frame, columns, doing=doing, name=name)
+    latest = latest_signed(before, after)
+    if latest is None or _needs_rows(rules, retries):
+        return None
+
+    kept = kept_length(before, retries.retention)
+    frames = CountedFrames.of(before, after, kept, retries.now)
+    if frames is None or not frames.have_ids:
+        return None
+
+    check_times(frames.first[0], frames.last[1], have_failed_at=frames.have_failed_at)
+    is_one_history = exposure not in {None, 1} or frames.are_spans()
+    counts = frames.counts(is_one_history=is_one_history)
+    if counts is None:
+        return None
+
+    rates = Rates(exposure or 1.0)
+    if exposure is None:
+        rates = Rates.of_counts(counts)
+    groups, by_signature = frames.groups(
+        with_learned(rules, latest), is_one_history=is_one_history
+    )
+    early = frames.early_groups(counts, by_signature, is_one_history=is_one_history)
+    changes = changes_of(
+        side_counts(counts, by_signature, early), rates.exposure, rates.growth
+    )
+    notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
+
+    return _compared(changes, groups, [*notes, *rates.notes])
 
 
 def _since(
@@ -442,13 +486,14 @@ def _of_frames(
     signed: bool,
 ) -> Sides:
     """Compare two frames: spans of one history, or two loads of a queue."""
-    signed = signed and are_signed_alike(before, after)
+    latest = latest_signed(before, after) if signed else None
+    signed = latest is not None
     parts = [
         comparable(before, "before", rules, signed=signed),
         comparable(after, "after", rules, signed=signed),
     ]
     if signed:
-        rules = with_learned(rules, after)
+        rules = with_learned(rules, latest)
     check_order(*parts)
     notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
     is_one_history = exposure not in {None, 1} or are_spans(before, after, parts)
@@ -479,31 +524,14 @@ def _of_frames(
 
 def _compare_rates(sides: Sides) -> None:
     """Set `exposure` or `growth` by the times of the rows on both sides."""
-    before, after = (_span(when_failed(part)) for part in sides.parts)
-    if min(before, after) < _TUNING.least_span:
-        return
-
+    times = [when_failed(part).dropna() for part in sides.parts]
     ids = (set(part["dlq_id"].to_pylist()) for part in sides.parts)
-    if set.isdisjoint(*ids):
-        sides.exposure = float(before / after)
-    else:
-        sides.growth = max(float(after / before) - 1, 0.0)
-
-    if not _TUNING.least_ratio < before / after < _TUNING.most_ratio:
-        sides.notes.append(
-            f"by rates: before spans {span_text(before)}, after {span_text(after)}, by their failures"
-        )
-
-
-def _span(when: pd.Series) -> pd.Timedelta:
-    """Estimate the observed time: from the first to the last failure, and the mean step between failures."""
-    times = when.dropna()
-    if len(times) <= 1:
-        return pd.Timedelta(0)
-
-    # n failures have n - 1 steps between them, and were observed for about n steps. For example, failures at
-    # 0, 1 and 2 hours were observed for about 3 hours.
-    return pd.Timedelta((times.max() - times.min()) * (len(times) / (len(times) - 1)))
+    rates = Rates.of_spans(
+        *(observed_span(len(when), when.min(), when.max()) for when in times),
+        are_apart=set.isdisjoint(*ids),
+    )
+    sides.exposure, sides.growth = rates.exposure, rates.growth
+    sides.notes += rates.notes
 
 
 def _of_snapshot(
@@ -545,10 +573,14 @@ def compare_grouped(
 
 
 def _compared(
-    counted: pd.DataFrame, groups: FailureGroups, notes: list[str]
+    counts: pd.DataFrame, groups: FailureGroups, notes: Iterable[str]
 ) -> FailureComparison:
+    missing = int((counts["change"] == "missing before").sum())
+    if missing:
+        note = f"{counted(missing, 'group')} failed before that, and not in the earlier frame"
+        notes = [*notes, note]
     titles = groups.frame.set_index("group")["title"]
-    frame = counted.assign(title=counted["group"].map(titles))
+    frame = counts.assign(title=counts["group"].map(titles))
     order = frame.assign(
         place=frame["change"].map(CHANGES.index),
         less=-(frame["after"] - frame["before"]).abs(),

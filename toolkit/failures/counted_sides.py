@@ -10,6 +10,7 @@ For example, 3 million failures with 40 signatures in 30 days have at most 30,00
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -109,15 +110,19 @@ class DividedFrame:
             first_=("when_", "min"), last_=("when_", "max"),
         )  # fmt: skip
 
-        return _timed(counted) if are_signed(counted[SIGNATURE]) else None
+        # without an id on both sides, each earlier failure has left
+        alone = _timed(counted).assign(shared_=False)
+        return alone if are_signed(counted[SIGNATURE]) else None
 
     def _rows(self, columns: list[str]) -> SelectedRows:
         rows = select_timed(self.failures, columns, doing=_DOING, name="before")
         return rows.then(_placed(self.start, self.gaps))
 
 
-def side_counts(counted: pd.DataFrame, groups: dict[str, str]) -> SideCounts:
-    """Return the counts by group. Without an id on both sides, each earlier failure has left."""
+def side_counts(
+    counted: pd.DataFrame, groups: dict[str, str], early_groups: Collection[str] = ()
+) -> SideCounts:
+    """Return the counts by group. An entry with `shared_` is on both sides; its later time counts."""
     outcome = counted["expired_"].map({True: EXPIRED, False: UNKNOWN})
     rows = pd.DataFrame(
         {
@@ -129,15 +134,18 @@ def side_counts(counted: pd.DataFrame, groups: dict[str, str]) -> SideCounts:
             "bin": counted["bin_"],
         }
     )
-    old, later = rows[counted["side_"] == OLD], rows[counted["side_"] == LATER]
+    is_old, is_later = counted["side_"] == OLD, counted["side_"] == LATER
+    is_alone = ~counted["shared_"]
+    left = rows[is_old & is_alone]
 
     return SideCounts(
-        old=old,
-        later=later,
-        left=old,
-        added=later,
-        both=pd.concat([old, later]),
+        old=rows[is_old],
+        later=rows[is_later],
+        left=left,
+        added=rows[is_later & is_alone],
+        both=pd.concat([left, rows[is_later]]),
         earlier_groups=rows["group"][counted["side_"] == IN_GAP].tolist(),
+        early_groups=early_groups,
     )
 
 

@@ -490,15 +490,19 @@ def latest_rows(
     keys: Iterable[str],
     parts: Iterable[str] = (),
     most: int = LATEST_ROWS,
+    *,
+    needed: Iterable[str] = (),
 ) -> pa.Table:
     """Return the latest rows of each combination of keys and `parts` of bodies, by `when_`, then by id.
+
+    `needed` are further columns that earlier steps of the rows use.
 
     The frame is read twice: first only the keys and times, then the rows since the earliest minute needed.
     Both readings keep a bounded number of rows per key. DuckDB finds the rows in one query.
     """
     keys, parts = tuple(keys), tuple(parts)
     order = (("when_", "descending"), ("dlq_id", "descending"))
-    counted_columns = [*keys, "failed_at", "created_at"]
+    counted_columns = [*keys, "failed_at", "created_at", *needed]
     if parts:
         counted_columns.append("response_body")
         rows, keys = _divided(rows, parts), (*keys, "contains_")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -327,10 +328,13 @@ def grouped_by_signature(
 
 
 def groups_of_signatures(
-    rows: SelectedRows, rules: GroupRules
+    rows: SelectedRows, rules: GroupRules, needed: Iterable[str] = ()
 ) -> tuple[FailureGroups, dict[str, str]]:
-    """Return the groups of the latest rows of each stored signature, and the group of each signature."""
-    latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
+    """Return the groups of the latest rows of each stored signature, and the group of each signature.
+
+    `needed` are further columns that earlier steps of the rows use.
+    """
+    latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS, needed=needed)
     groups, positions = grouped_rows(
         _with_stored(read_rows(latest, rules), latest[SIGNATURE]), rules
     )

@@ -230,8 +230,8 @@ def retry_facts(
     if after is not None:
         later = opened(after, doing=doing, name="after").names
         after_looks = tuple(name for name in LOOKS if name in later)
-        start = _loaded_at(before, _latest(before, "before", doing))
-        end = _end_of_load(after, start, _latest(after, "after", doing), now)
+        latest = _latest(before, "before", doing), _latest(after, "after", doing)
+        start, end = times_of_loads(before, after, *latest, now)
 
     not_gone = STILL_THERE
     if after is None and not any(name in names for name in LOOKS):
@@ -241,6 +241,14 @@ def retry_facts(
         all_retries_known=retried is not None, start=start, end=end, kept=kept_length(before, retention),
         not_gone=not_gone,
     )  # fmt: skip
+
+
+def times_of_loads(
+    before: AnyFrame, after: AnyFrame, failed_before: _Times, failed_after: _Times, now: datetime | None
+) -> tuple[pd.Timestamp, pd.Timestamp]:  # fmt: skip
+    """Return when two frames were loaded, by the times of their failures if they have no receipt."""
+    start = _loaded_at(before, failed_before)
+    return start, _end_of_load(after, start, failed_after, now)
 
 
 def _latest(frame: AnyFrame, name: str, doing: str) -> _Times:

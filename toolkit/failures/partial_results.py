@@ -60,6 +60,15 @@ class DividedResult(PartialResult, Protocol):
         ...
 
 
+@runtime_checkable
+class QueriedResult(PartialResult, Protocol):
+    """A partial result that can also be computed as SQL."""
+
+    def sql(self, rows: str) -> str:
+        """Return the query of the result over a query of rows."""
+        ...
+
+
 @dataclass(frozen=True)
 class Counts:
     """Counts of each combination of values: the keys, ``count_`` (int64) and further aggregates.
@@ -151,14 +160,19 @@ class DistinctValues:
 
     def split(self, state: pa.Table, number: int) -> list[pa.Table]:
         """Divide a partial result by a hash of the values. Equal values are always in the same part."""
-        values = state[self.column].cast(pa.string()).to_numpy()
-        parts = pd.util.hash_array(values, categorize=False) % np.uint64(number)
-        return [state.filter(pa.array(parts == part)) for part in range(number)]
+        return divided_by_hash(state, self.column, number)
 
     def total(self, results: Sequence[pa.Table]) -> pa.Table:
         """Add the results of the parts of `split`."""
         table = pa.concat_tables(results)
         return pa.table({name: [pc.sum(table[name])] for name in table.column_names})
+
+
+def divided_by_hash(table: pa.Table, column: str, number: int) -> list[pa.Table]:
+    """Divide rows by a hash of a column. Equal values are always in the same part."""
+    values = table[column].cast(pa.string()).to_numpy()
+    parts = pd.util.hash_array(values, categorize=False) % np.uint64(number)
+    return [table.filter(pa.array(parts == part)) for part in range(number)]
 
 
 def repeated_rows(counted: pa.Table) -> int:

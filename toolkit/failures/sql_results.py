@@ -20,6 +20,7 @@ from toolkit.failures.partial_results import (
     DistinctValues,
     FirstRows,
     PartialResult,
+    QueriedResult,
 )
 from toolkit.failures.partitions import Step, Work
 
@@ -85,6 +86,8 @@ def _query_of_rows(relation: Any, work: Work) -> str | None:
 
 def _query_of(wanted: PartialResult, rows: str, types: dict[str, str]) -> str | None:
     """Return the query of a result; None if there is none."""
+    if isinstance(wanted, QueriedResult):
+        return wanted.sql(rows)
     if isinstance(wanted, DistinctValues):
         column = _quoted(wanted.column)
         return f"SELECT count(DISTINCT {column}) AS distinct, count({column}) AS rows FROM {rows}"  # noqa: S608

@@ -15,7 +15,7 @@ this, and a snapshot stores them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
@@ -155,6 +155,24 @@ class Learned(msgspec.Struct, frozen=True):
             },
             frames=tuple(frame for frame in self.frames if frame[0] in errors),
         )
+
+
+def continues(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Return whether learned rules, as JSON, are earlier ones with `extended`, so that ids of both are equal.
+
+    >>> continues({"templates": ["disk full", "bad token"]}, {"templates": ["disk full"]})
+    True
+    >>> continues({"templates": ["bad token", "disk full"]}, {"templates": ["disk full"]})
+    False
+    """
+    new, old = (msgspec.convert(learned, Learned) for learned in (later, earlier))
+    # a message has the first template that covers it
+    has_templates = new.templates[: len(old.templates)] == old.templates
+    has_exceptions = new.exceptions.items() >= old.exceptions.items()
+    has_frames = set(new.frames) >= set(old.frames)
+    is_same_version = new.rules_version == old.rules_version
+
+    return has_templates and has_exceptions and has_frames and is_same_version
 
 
 class Signature(NamedTuple):
