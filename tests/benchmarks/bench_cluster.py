@@ -33,10 +33,11 @@ from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
 from tornado.iostream import IOStream
 
 import toolkit as tk
+from toolkit.failures.selection import facts_of
 
 DISTINCT = 0.3
 MOST_MEGABYTES = 20
-ROW_PER_FAILURE = {"classes": 12, "expiring": 8, "rises": 8}
+ROW_PER_FAILURE = {"classes": 12, "expiring": 8, "outcomes": 100, "rises": 8}
 """Results with a row per failure, and the bytes that each row may have on the way to the client."""
 PARTS: dict[str, Callable[[Any], Any]] = {
     "report": lambda rows: _comparable(tk.report_failures(rows, now=END).to_dict()),
@@ -51,6 +52,17 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     ),
     "comparison": lambda rows: _json(
         tk.compare_failures(rows, since="1d", now=END).frame
+    ),
+    "frames": lambda rows: _json(
+        tk.compare_failures(
+            rows[rows["failed_at"] < END - timedelta(days=1)],
+            rows[rows["failed_at"] >= END - timedelta(days=20)],
+        ).frame
+    ),
+    "outcomes": lambda rows: _json(
+        tk.find_retry_outcomes(rows, retention="3d", now=END).frame.sort_values(
+            "dlq_id"
+        )
     ),
     "explanation": lambda rows: _explained(
         tk.explain_spike(rows, (END - timedelta(hours=12), END), progress=False)
@@ -215,9 +227,13 @@ def _count_bytes() -> None:
 def _signed(folder: str) -> pd.DataFrame:
     """Return the failures of a snapshot as pandas, with the stored signatures."""
     frame = tk.read_snapshot(folder)
-    stored = tk.open_snapshot(folder).to_arrow().to_table(["dlq_id", "signature"])
+    source = tk.open_snapshot(folder).to_arrow()
+    stored = source.to_table(["dlq_id", "signature"])
     signatures = stored.to_pandas().set_index("dlq_id")["signature"]
-    return frame.assign(signature=frame["dlq_id"].map(signatures))
+    signed = frame.assign(signature=frame["dlq_id"].map(signatures))
+    # the words that the signatures have learned, so that parts of the frame can be compared by them
+    signed.attrs |= facts_of(source)
+    return signed
 
 
 def _explained(found: Any) -> str:
