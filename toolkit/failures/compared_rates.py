@@ -16,7 +16,7 @@ from toolkit.tables.freshness import span_text
 
 
 @dataclass(frozen=True)
-class RateTuning:
+class ExposureTuning:
     """Constants of rates, with their reasons."""
 
     least_span: timedelta = timedelta(hours=1)
@@ -27,7 +27,7 @@ class RateTuning:
     """Two spans count as equally long up to this ratio."""
 
 
-_TUNING: Final = RateTuning()
+_TUNING: Final = ExposureTuning()
 
 
 @dataclass(frozen=True)
