@@ -21,10 +21,10 @@ try:
     from toolkit import errors
     from toolkit.base.lazy_names import lazy_names
     from toolkit.base.old_names import OLD_NAMES
-    from toolkit.base.own_command import is_own_command
+    from toolkit.base.own_process import is_own_process
     from toolkit.version import __version__
 
-    if not is_own_command():
+    if not is_own_process():
         # pandas knows the type by its import
         from toolkit.tables import vector_dtype as _registered
 except KeyboardInterrupt:

@@ -16,10 +16,10 @@ _READS_A_DTYPE = (
 )
 
 
-def _imported(*words: str) -> set[str]:
-    """Return the packages that ``toolkit`` with these words imports."""
+def _imported(*words: str, module: str = "toolkit") -> set[str]:
+    """Return the packages that ``python -m toolkit``, or another module, imports with these words."""
     finished = subprocess.run(
-        [sys.executable, "-X", "importtime", "-P", "-m", "toolkit", *words],
+        [sys.executable, "-X", "importtime", "-P", "-m", module, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=python_variables(),
@@ -43,6 +43,14 @@ def test_a_service_needs_no_frames() -> None:
 
     assert imported.isdisjoint({"pandas", "jinja2", "jwt", "matplotlib"})
     assert imported > {"pyarrow", "starlette"}
+
+
+def test_the_runner_of_notebooks_needs_no_frames() -> None:
+    """The kernels of notebooks have frames, but not the process that starts them."""
+    imported = _imported("--help", module="toolkit_service.demo.notebooks")
+
+    assert imported.isdisjoint({"pandas", "numpy", "matplotlib"})
+    assert imported > {"nbclient", "toolkit"}
 
 
 def test_a_command_that_reads_frames_imports_pandas() -> None:

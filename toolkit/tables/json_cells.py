@@ -16,6 +16,7 @@ from toolkit.base.members import (
 from toolkit.base.own_tokens import map_json
 from toolkit.secrets.names import secret_items, secret_members
 from toolkit.secrets.redaction import Redactor
+from toolkit.signatures.remembering import Memo
 
 
 def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str | None:
@@ -40,30 +41,53 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     as a string, so that every JSON reader can read the result. Secrets are masked in every string, and values
     under secret names are masked completely. Raise `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
     """
-    if not fields:
-        return None
+    return FieldsMasker(redactor).json(fields)
 
-    def masked(value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
+
+class FieldsMasker:
+    """Write the fields of several rows as JSON, as `masked_json` does.
+
+    Rows have the same names, and many equal values, for example the names and states of steps. Each string of
+    up to 300 characters is masked once, so use a masker for a page of rows, and not longer: meanwhile, the
+    process can get tokens that it has to mask.
+
+    >>> FieldsMasker(Redactor(key=b"example")).json({"state": "done", "pin": 1})
+    '{"pin":"[masked len=1 tag=e426ee1c]","state":"done"}'
+    """
+
+    def __init__(self, redactor: Redactor | None) -> None:
+        self._redactor = redactor
+        self._text: Callable[[str], str] = str
+        if redactor:
+            self._text = Memo(redactor.text).__getitem__
+
+    def json(self, fields: Mapping[str, Any]) -> str | None:
+        """Return fields as JSON text, or None without fields."""
+        if not fields:
+            return None
+
+        kept = map_json(
+            fields,
+            self._leaf,
+            self._text,
+            hidden=secret_members,
+            hidden_items=secret_items,
+            levels=MOST_DEPTH + 1,
+        )
+        return json.dumps(
+            kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True
+        )
+
+    def _leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
+        """Mask a value that is neither an object nor an array."""
         if isinstance(value, RawJson):
             value = value.text
-        if redactor is None:
+        if self._redactor is None:
             return value
+        if isinstance(value, str) and not secret:
+            return self._text(value)
 
-        return redactor.leaf(value, secret)
-
-    name: Callable[[str], str] = str
-    if redactor:
-        name = redactor.text
-    kept = map_json(
-        fields,
-        masked,
-        name,
-        hidden=secret_members,
-        hidden_items=secret_items,
-        levels=MOST_DEPTH + 1,
-    )
-
-    return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+        return self._redactor.leaf(value, secret)
 
 
 def _json(value: object) -> str:

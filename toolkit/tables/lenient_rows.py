@@ -24,7 +24,7 @@ from toolkit.tables.base64_bodies import (
 )
 from toolkit.tables.column_values import clean, is_clean, unix_ms, whole_number
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map
-from toolkit.tables.json_cells import masked_json
+from toolkit.tables.json_cells import FieldsMasker
 from toolkit.tables.json_rows import parse_rows, required_id
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import (
@@ -189,12 +189,13 @@ class LenientRows:
 
     def _extra(self, known: frozenset[str]) -> pa.Array:
         """Return the rejected values and unknown fields of each row as JSON text."""
+        masker = FieldsMasker(self._redactor)
         extras = []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             unknown = row.keys() - known
             # in the order of the row
             extra = rejected | {name: row[name] for name in row if name in unknown}
-            extras.append(masked_json(extra, self._redactor))
+            extras.append(masker.json(extra))
 
         return pa.array(extras, pa.string())
 
