@@ -15,6 +15,7 @@ import pytest
 
 import toolkit as tk
 from tests.widgets.conftest import ordinary
+from toolkit.analysis import new_and_gone
 from toolkit.errors import NotEnoughMemoryError
 from toolkit.failures import frame_sizes
 from toolkit.failures.frame_sizes import estimated_bytes
@@ -35,6 +36,11 @@ ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
 NEEDING_ALL: dict[str, Callable[[Any], object]] = {
     "find_expiring": tk.find_expiring,
     "find_retry_outcomes": lambda rows: tk.find_retry_outcomes(rows, rows),
+    "find_retry_outcomes by a later load": lambda rows: tk.find_retry_outcomes(
+        frame_from_rows(ordinary(2), FAILURES), rows
+    ),
+    "new_and_gone": lambda rows: new_and_gone(rows, rows),
+    "plan_redrive": tk.plan_redrive,
     "compare_failures": lambda rows: tk.compare_failures(rows, rows),
     "explain_spike": tk.explain_spike,
     "group_failures": tk.group_failures,

@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 
 from toolkit.base.times import milliseconds
 from toolkit.failures.changed_rates import SideCounts, bin_width
+from toolkit.failures.expired_entries import with_expired
 from toolkit.failures.gaps import Spans
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, groups_of_signatures
-from toolkit.failures.outcome_names import EXPIRED, SEEN_LATE, UNKNOWN
+from toolkit.failures.outcome_names import EXPIRED, UNKNOWN
 from toolkit.failures.partial_results import DistinctValues, repeated_rows
 from toolkit.failures.selection import (
     in_milliseconds,
@@ -104,7 +105,7 @@ class DividedFrame:
             looks = [GONE_AFTER, GONE_BEFORE]
         rows = self._rows([SIGNATURE, *looks]).then(timed_only)
         rows = rows.then(_binned(milliseconds(first), width))
-        rows = rows.then(_with_expired(self.kept if looks else None))
+        rows = rows.then(with_expired(self.kept if looks else None))
         counted = rows.count(
             SIGNATURE, "side_", "bin_", "expired_",
             first_=("when_", "min"), last_=("when_", "max"),
@@ -176,37 +177,6 @@ def _with_bin(first: int, width: int, table: pa.Table) -> pa.Table:
     return table.append_column(
         "bin_", pc.divide(pc.subtract(in_milliseconds(table), first), width)
     )
-
-
-def _with_expired(kept: timedelta | None) -> SqlStep:
-    """Return the step that adds `expired_`: whether a failure left the queue because it expired."""
-    if kept is None:
-        return SqlStep(_never_expired, "(SELECT *, false AS expired_ FROM {rows})")
-
-    length, late = kept // _MILLISECOND, SEEN_LATE // _MILLISECOND
-    expires, seen = f"epoch_ms(when_) + {length}", f"epoch_ms({GONE_AFTER})"
-    is_expired = (
-        f"{expires} <= epoch_ms({GONE_BEFORE}) AND {expires} - {seen} <= {late}"
-    )
-    return SqlStep(
-        partial(_expired, length, late),
-        f"(SELECT *, coalesce({is_expired}, false) AS expired_ FROM {{rows}})",  # noqa: S608 - names and numbers only
-    )
-
-
-def _never_expired(table: pa.Table) -> pa.Table:
-    never = pa.repeat(pa.scalar(value=False), table.num_rows)
-    return table.append_column("expired_", never)
-
-
-def _expired(length: int, late: int, table: pa.Table) -> pa.Table:
-    """Add `expired_`, as `find_retry_outcomes` decides it without a run log."""
-    seen, missed = (in_milliseconds(table, name) for name in (GONE_AFTER, GONE_BEFORE))
-    expires = pc.add(in_milliseconds(table), length)
-    is_expired = pc.and_(
-        pc.less_equal(expires, missed), pc.less_equal(pc.subtract(expires, seen), late)
-    )
-    return table.append_column("expired_", pc.fill_null(is_expired, fill_value=False))
 
 
 def _timed(counted: pa.Table) -> pd.DataFrame:

@@ -33,6 +33,7 @@ _REFUSED: Final = 489
 
 _CERTAIN: Final = "CALLBACK_SUCCESS"
 _COUNTS: Final = ("failures", "deliveries", "retries", "failure_callbacks")
+_SUMS: Final = (*_COUNTS, "lower_bound")
 _TYPES: Final = {
     "day": "datetime64[ms, UTC]", "workflow_url": "str", "failures": "Int64", "deliveries": "Int64",
     "retries": "Int64", "failure_callbacks": "Int64", "callbacks": "Int64", "runs": "Int64",
@@ -139,7 +140,7 @@ def _shown(workflow: object) -> str:
 
 
 def _of_failures(failures: AnyFrame) -> pd.DataFrame:
-    """Return the counts of each failure."""
+    """Return the counts by day and workflow."""
     columns = [
         "workflow_url",
         "max_retries",
@@ -148,9 +149,11 @@ def _of_failures(failures: AnyFrame) -> pd.DataFrame:
     ]
     if "response_headers" in opened(failures, doing=_DOING).names:
         columns.append("response_headers")
-    rows = select_timed(failures, columns, doing=_DOING).then(_counted).table()
+    rows = select_timed(failures, columns, doing=_DOING).then(_counted)
+    sums = {name: (name, "sum") for name in _SUMS}
+    counted = rows.count("day", "workflow_url", **sums)
 
-    return plain_frame(rows)
+    return plain_frame(counted.drop_columns(["count_"]))
 
 
 def _counted(table: pa.Table) -> pa.Table:
@@ -186,7 +189,7 @@ def _counted(table: pa.Table) -> pa.Table:
 def _of_runs(runs: AnyFrame) -> pd.DataFrame:
     """Return one message per run that has not failed. A run has at least one delivery, usually more."""
     columns = ["workflow_url", "state", "created_at"]
-    table = select(runs, columns, doing=_DOING, name="runs").table()
+    table = select(runs, columns, doing=_DOING, name="runs").whole_table(_DOING)
     others = pc.not_equal(pc.fill_null(table["state"], ""), "RUN_FAILED")
 
     return _one_each(table.filter(others), "workflow_url", "created_at", "runs").assign(
@@ -197,7 +200,8 @@ def _of_runs(runs: AnyFrame) -> pd.DataFrame:
 def _of_callbacks(callbacks: AnyFrame) -> pd.DataFrame:
     """Return the attempts of each callback."""
     columns = ["url", "kind", "retried", "received_at"]
-    table = select(callbacks, columns, doing=_DOING, name="callbacks").table()
+    chosen = select(callbacks, columns, doing=_DOING, name="callbacks")
+    table = chosen.whole_table(_DOING)
     # calls of failure functions are counted by the state of the entries
     table = table.filter(pc.equal(table["kind"], "callback"))
     frame = _one_each(table, "url", "received_at", "callbacks")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import mapping
 from toolkit.drawing.result_tables import frame_table
+from toolkit.failures.expired_entries import outcomes_without_runs
 from toolkit.failures.outcome_names import (
     CANCELED,
     DELETED,
@@ -41,7 +42,12 @@ from toolkit.failures.selection import (
     typed_frame,
     when_counted,
 )
-from toolkit.failures.sources import AnyFrame, is_relation, read_errors_named
+from toolkit.failures.sources import (
+    AnyFrame,
+    SelectedRows,
+    is_relation,
+    read_errors_named,
+)
 from toolkit.failures.sql_outcomes import LOOKS, OutcomeFacts, outcome_query
 from toolkit.tables.freshness import stated_retention
 from toolkit.tables.vector_dtype import missing
@@ -177,6 +183,9 @@ def find_retry_outcomes(
         if computed is not None:
             return computed
 
+    if after is None and runs is None and callbacks is None and retried is None:
+        return _of_entries_alone(before, rows, retention, now, doing)
+
     table = rows.whole_table(doing)
     frame = pd.DataFrame(
         {name: table[name].to_pylist() for name in columns}, dtype=object
@@ -211,6 +220,34 @@ def find_retry_outcomes(
         left_after=(_TIME, presence["seen"]),
         left_before=(_TIME, presence["missing"]),
         expires_at=(_TIME, expires),
+    )
+
+    return RetryOutcomes(result, tallied(result["outcome"]))
+
+
+def _of_entries_alone(
+    before: AnyFrame,
+    rows: SelectedRows,
+    retention: str | timedelta | None,
+    now: datetime | None,
+    doing: str,
+) -> RetryOutcomes:
+    """Return the outcomes that the entries show by themselves; workers of Dask compute their partitions."""
+    if now is not None:
+        when_counted(now)  # raises if it is not a time
+    not_gone = UNKNOWN
+    if any(name in rows.names for name in LOOKS):
+        not_gone = STILL_THERE
+    kept = kept_length(before, retention)
+    table = rows.then(outcomes_without_runs(kept, not_gone)).whole_table(doing)
+    result = typed_frame(
+        dlq_id=("str", table["dlq_id"].to_pandas()),
+        workflow_url=("str", table["workflow_url"].to_pandas()),
+        outcome=("str", table["outcome"].to_pandas()),
+        run=("str", [None] * table.num_rows),
+        left_after=(_TIME, timestamps(table, "seen")),
+        left_before=(_TIME, timestamps(table, "missing")),
+        expires_at=(_TIME, timestamps(table, "expires")),
     )
 
     return RetryOutcomes(result, tallied(result["outcome"]))
@@ -316,7 +353,8 @@ def _compared(
     doing = "finding out what became of entries"
     names = opened(after, doing=doing, name="after").names
     looks = [name for name in LOOKS if name in names]
-    table = select_timed(after, ["dlq_id", *looks], doing=doing, name="after").table()
+    later = select_timed(after, ["dlq_id", *looks], doing=doing, name="after")
+    table = later.whole_table(doing)
     end = _end_of_load(after, start, timestamps(table, "when_"), now)
     has_left = ~ids.isin(table["dlq_id"].to_pylist()) & presence["missing"].isna()
     presence = presence.assign(
@@ -413,7 +451,9 @@ def _ended(
     if callbacks is not None:
         names = ["source_message_id", "delivered", "exhausted"]
         rows = (
-            select(callbacks, names, doing=doing, name="callbacks").table().to_pydict()
+            select(callbacks, names, doing=doing, name="callbacks")
+            .whole_table(doing)
+            .to_pydict()
         )
         for message, delivered, exhausted in zip(*rows.values(), strict=True):
             if delivered:
@@ -424,7 +464,7 @@ def _ended(
     if runs is not None:
         rows = (
             select(runs, ["workflow_run_id", "state"], doing=doing, name="runs")
-            .table()
+            .whole_table(doing)
             .to_pydict()
         )
         pairs = zip(rows["workflow_run_id"], rows["state"], strict=True)
@@ -446,9 +486,8 @@ def _starts(runs: AnyFrame | None, doing: str) -> _Starts | None:
     if runs is None:
         return None
 
-    table = select(
-        runs, ["workflow_url", "created_at"], doing=doing, name="runs"
-    ).table()
+    started = select(runs, ["workflow_url", "created_at"], doing=doing, name="runs")
+    table = started.whole_table(doing)
     frame = pd.DataFrame(
         {
             "url": table["workflow_url"].to_pylist(),

@@ -351,8 +351,8 @@ def new_and_gone(before: AnyFrame, after: AnyFrame) -> NewAndGone:
     """
     doing = "comparing failures"
     columns = ["dlq_id", "workflow_url"]
-    later = select_timed(after, columns, doing=doing, name="after").table()
-    earlier = select(before, columns, doing=doing, name="before").table()
+    later = select_timed(after, columns, doing=doing, name="after").whole_table(doing)
+    earlier = select(before, columns, doing=doing, name="before").whole_table(doing)
     known = {None, *earlier["dlq_id"].to_pylist()}
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
     by_age = sorted(

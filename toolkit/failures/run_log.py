@@ -206,7 +206,8 @@ def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, time
 
 def _read(runs: AnyFrame) -> pd.DataFrame:
     names = ["workflow_url", "state", "created_at", "completed_at"]
-    rows = select(runs, names, doing=_DOING, name="runs").table().to_pandas()
+    chosen = select(runs, names, doing=_DOING, name="runs")
+    rows = chosen.whole_table(_DOING).to_pandas()
     for name in ("created_at", "completed_at"):
         rows[name] = pd.to_datetime(rows[name], utc=True)
     rows["workflow_url"] = rows["workflow_url"].astype("str").fillna("(no workflow)")

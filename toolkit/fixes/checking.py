@@ -373,7 +373,8 @@ def _rows_of_group(
     failures: AnyFrame, group: str, rules: str | Path | GroupRules | None
 ) -> tuple[str, pd.DataFrame]:
     """Return the whole id of a group, and the id, workflow, time and title of its failures."""
-    table = select_timed(failures, ["dlq_id", "workflow_url"], doing=_DOING).table()
+    columns = ["dlq_id", "workflow_url"]
+    table = select_timed(failures, columns, doing=_DOING).whole_table(_DOING)
     groups, ids = grouped(failures, rules)
     titles = groups.frame.set_index("group")["title"]
     group = _whole_id(group, titles.index.tolist())
@@ -431,7 +432,8 @@ def _rate(
         return daily_rate(before, since, gaps)
 
     columns = ["workflow_url", "completed_at"]
-    table = select(runs, columns, doing=_DOING, name="runs").table().to_pandas()
+    chosen = select(runs, columns, doing=_DOING, name="runs")
+    table = chosen.whole_table(_DOING).to_pandas()
     own = table[table["workflow_url"].isin(rows["workflow_url"])]
 
     ended = np.sort(_days(own["completed_at"].dropna()))

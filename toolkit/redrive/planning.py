@@ -135,7 +135,7 @@ def plan_redrive(
     if history is not None:
         returned = returned_entries(history)
     kept = retention_of(failures, retention).length
-    frame = to_frame(select(failures, columns, doing=_DOING).table())
+    frame = to_frame(select(failures, columns, doing=_DOING).whole_table(_DOING))
     # in one order, because titles and learned rules may depend on it
     frame = frame.drop_duplicates("dlq_id").sort_values("dlq_id", ignore_index=True)
     known = frame["workflow_url"].dropna().unique().tolist()
@@ -203,8 +203,8 @@ def plan_redrive(
 def planned_workflows(failures: AnyFrame) -> list[str]:
     """Return the workflows of failures. Raise InputError if `plan_redrive` does not accept the failures."""
     select(failures, _NEEDED, doing=_DOING)
-    table = select(failures, ["workflow_url"], doing=_DOING).table()
-    urls = table["workflow_url"].drop_null().unique().to_pylist()
+    counted = select(failures, ["workflow_url"], doing=_DOING).count("workflow_url")
+    urls = counted["workflow_url"].drop_null().to_pylist()
 
     return sorted(map(str, urls))
 
