@@ -110,7 +110,8 @@ def test_simple_words_are_read_as_by_the_whole_pattern(word: str):
 @pytest.mark.parametrize(
     "word", ["7", "(42)", "[1.25],", "10.0.0.5", "(/10.0.0.5:80);", "order_17", "[blk_-42]", "ab_c-d_0x,",
              "0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4,", "1234567", "((7", "-8768,", "#12", "17:",
-             "(1204).", "35ms", "0.5s.", "job-17", "utf-8", "latin-1:", "10.0.0.5:", "+5."],
+             "(1204).", "35ms", "0.5s.", "job-17", "utf-8", "latin-1:", "10.0.0.5:", "+5.",
+             "https://a.example/x?q=17", "(redis://10.0.0.5:6379/0).", "https://a.example/x,"],
 )  # fmt: skip
 def test_usual_values_are_read_as_by_the_whole_pattern(word: str):
     """A word of a usual form has the same placeholder by the pattern that is tried first."""

@@ -125,8 +125,9 @@ _PHRASES: Final[tuple[tuple[str, re.Pattern[str], _Replacement], ...]] = (
     ('="', _QUOTED_PAIR, masked_pair),
     ('d":', _QUOTED_ID, r'\1"<id>"'),
     ('D":', _QUOTED_ID, r'\1"<id>"'),
-    ("d: ", _NAMED_ID, r"\1<id>"),
-    ("D: ", _NAMED_ID, r"\1<id>"),
+    ("id: ", _NAMED_ID, r"\1<id>"),
+    ("Id: ", _NAMED_ID, r"\1<id>"),
+    ("ID: ", _NAMED_ID, r"\1<id>"),
     ("uplicate", _REFUSED_KEY, r"\1<value>\2"),
     ("dup key", _REFUSED_KEY, r"\1<value>\2"),
     (")=(", _REFUSED_KEY, r"\1<value>\2"),
@@ -177,8 +178,7 @@ def _replace_words(words: list[str]) -> list[str]:
     "137" is then restored, because it follows "exit code".
     """
     replaced = list(map(READ_WORDS.__getitem__, words))
-    if WordInContext in set(map(type, replaced)):
-        _restore_codes(words, replaced)
+    _restore_codes(words, replaced)
     if replaced[0] != words[0] and LEADING_CODE.fullmatch(words[0]):
         replaced[0] = words[0]
     if not _CONNECTED.isdisjoint(words):
@@ -188,7 +188,11 @@ def _replace_words(words: list[str]) -> list[str]:
 
 def _restore_codes(words: list[str], replaced: list[str]) -> None:
     """Replace placeholders by the original words if the words around them show a code, in place."""
-    for position, word in enumerate(replaced):
+    kinds = list(map(type, replaced))
+    position = -1
+    for _ in range(kinds.count(WordInContext)):
+        position = kinds.index(WordInContext, position + 1)
+        word = replaced[position]
         if isinstance(word, WordInContext) and _is_code(word, words, position):
             replaced[position] = words[position]
 

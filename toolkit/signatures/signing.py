@@ -76,10 +76,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     texts_or_none = list(map(_text_or_none, texts))
     signatures = sign(texts_or_none)
     # many messages share few kinds, so an id is computed once per kind
-    kinds = {
-        text: (one.document.kind, one.facts, one.templates)
-        for text, one in signatures.items()
-    }
+    kinds = {text: one.identity for text, one in signatures.items()}
     ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
 
     return [ids[kinds[text]] for text in texts_or_none]
@@ -183,9 +180,14 @@ class Signature(NamedTuple):
     templates: tuple[str, ...]
 
     @property
+    def identity(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """The kind, the facts and the templates. The id is made from these."""
+        return self.document.kind, self.facts, self.templates
+
+    @property
     def id(self) -> str:
         """The id, which is equal if the kind, the facts and the templates are equal."""
-        return signature_id(self.document.kind, self.facts, self.templates)
+        return signature_id(*self.identity)
 
 
 def sign(

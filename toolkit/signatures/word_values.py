@@ -90,7 +90,8 @@ _DIGIT: Final = re.compile(r"\d")
 _USUAL_VALUE: Final = re.compile(
     r"""
     [(\[]*(?:
-        (?P<ip>/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)
+        (?P<url>[a-zA-Z][a-zA-Z0-9+.\-]*+://[^\s'"<>\])},;]*[^\s'"<>\])},;.:!?])
+      | (?P<ip>/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)
       | (?P<uuid>[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})
       | (?P<num>[+\-#]?\d{1,7}(?:\.\d{1,9})?)
       | (?P<duration>\d{1,7}(?:\.\d{1,9})?m?s)
@@ -208,7 +209,10 @@ def _masked(word: str) -> str:
     if kind == "id" and is_technical_word(word[start:end]):
         return word
 
-    return f"{word[:start]}<{kind}>{word[end:]}"
+    placeholder = f"<{kind}>"
+    if kind == "url":
+        placeholder = _with_service(kind, usual[kind])
+    return f"{word[:start]}{placeholder}{word[end:]}"
 
 
 def _replace_values(word: str) -> str:

@@ -33,6 +33,7 @@ from toolkit.signatures.signing import (
     Signature,
     document_of,
     sign,
+    signature_id,
     with_stable_parts,
 )
 from toolkit.tables.masking import ColumnMasker
@@ -184,7 +185,10 @@ def with_signatures(
         return table, learned
 
     rows = sign_rows(table, learned, reader)
-    ids = pa.array([document.id for document in rows.documents], pa.string()).take(
+    # many bodies share few kinds, so an id is computed once per kind
+    kinds = [document.identity for document in rows.documents]
+    id_of = {kind: signature_id(*kind) for kind in set(kinds)}
+    ids = pa.array(map(id_of.__getitem__, kinds), pa.string()).take(
         pa.array(rows.codes)
     )
     if position < 0:
