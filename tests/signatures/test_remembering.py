@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.signatures import frame_names, placeholders, traces, word_values
+from toolkit.signatures import codes, frame_names, placeholders, traces, word_values
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo
 from toolkit.signatures.traces import stack_trace
@@ -23,6 +23,13 @@ PARTS_OF_TIMES = (
 PARTS_OF_FRAMES = (
     "at ", "\n", " ", "\t", "\r\n", "a.b.Run.x(Run.java:1)", "f (/a.js:1:2)", "System.IO.File.Open(", "that ",
     "a.b.X.y(Native Method)", "Error: no price", "f() in /a.cs:line 7",
+)  # fmt: skip
+
+
+PARTS_BEFORE_CODES = (
+    "status", "Status", "code", "_", " ", "exit", "exited", "with", "return", "rc", "errno", "err", "error",
+    "number", "no", "signal", "HTTP", "/1", ".1", "SQLSTATE", "sql", "responded", "代码", "код", "'", '"', "=",
+    ":", "[", "#", "-", "x", "(",
 )  # fmt: skip
 
 
@@ -87,6 +94,14 @@ def test_a_frame_is_found_as_by_the_whole_pattern(text: str):
         at_start_of_line = re.compile(f"^{pattern.pattern}", re.MULTILINE)
         has_frame = at_start_of_line.search(text) is not None
         assert traces._has_frame(pattern, text) == has_frame
+
+
+@given(st.lists(st.sampled_from(PARTS_BEFORE_CODES), min_size=1, max_size=6))
+def test_every_word_before_a_code_is_found_by_itself(parts: list[str]):
+    """If words take a code after them, the last of them is one that may precede a code."""
+    words = "".join(parts).split()
+    if words and codes.TAKE_CODE[" ".join([*words[-2:], ""])]:
+        assert codes.MAY_PRECEDE_CODE[words[-1]]
 
 
 @given(st.lists(st.sampled_from(PARTS_OF_TIMES), max_size=8).map("".join))

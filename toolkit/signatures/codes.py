@@ -26,6 +26,12 @@ _CODES: Final = re.compile(
     r"|코드|代码|错误码|コード|エラー|код|رمز|קוד)['\"]?\s?[=:]?\s?\[?#?-?)$",
     re.IGNORECASE,
 )
+_LAST_WORD_OF_CODES: Final = re.compile(
+    r"(?:status|code|exit(?:ed)?|with|rc|errno|err(?:or)?|number|no|signal|HTTP(?:/\d(?:\.\d)?)?|SQLSTATE"
+    r"|코드|代码|错误码|コード|エラー|код|رمز|קוד)['\"]?[=:]?\[?#?-?$"
+    r"|^[^\w]*$",  # signs between a word and the code, as in "code = 7"
+    re.IGNORECASE,
+)
 SHORT_NUMBER: Final = re.compile(r"^[#(\[\-]*\d{1,5}[)\].,;:!]*$")
 
 _KEPT: Final = frozenset(  # technical words with a digit
@@ -78,6 +84,15 @@ def _takes_code(preceding: str) -> bool:
 
 TAKE_CODE: Final = Memo(_takes_code)
 """Whether a number after some words is a code."""
+
+
+def _may_precede_code(word: str) -> bool:
+    """Return whether a word can be the last one before a code. Of most words, none has to be joined then."""
+    return _LAST_WORD_OF_CODES.search(word) is not None
+
+
+MAY_PRECEDE_CODE: Final = Memo(_may_precede_code)
+"""Whether a word can be the last one before a code."""
 
 
 def begins_status_phrase(phrase: str, words: Sequence[str], position: int) -> bool:

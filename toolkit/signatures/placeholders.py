@@ -26,6 +26,7 @@ from typing import Final
 
 from toolkit.signatures.codes import (
     LEADING_CODE,
+    MAY_PRECEDE_CODE,
     TAKE_CODE,
     begins_status_phrase,
 )
@@ -217,6 +218,8 @@ def _is_code(word: WordInContext, words: list[str], position: int) -> bool:
     if phrase and begins_status_phrase(phrase, words, position):
         return True
     if position == 0 or not word.may_be_code:
+        return False
+    if not MAY_PRECEDE_CODE[words[position - 1]]:
         return False
 
     preceding = words[max(0, position - 2) : position]
