@@ -28,8 +28,8 @@ PARTS_OF_FRAMES = (
 
 PARTS_BEFORE_CODES = (
     "status", "Status", "code", "_", " ", "exit", "exited", "with", "return", "rc", "errno", "err", "error",
-    "number", "no", "signal", "HTTP", "/1", ".1", "SQLSTATE", "sql", "responded", "代码", "код", "'", '"', "=",
-    ":", "[", "#", "-", "x", "(",
+    "number", "no", "signal", "HTTP", "/1", ".1", "SQLSTATE", "sql", "responded", "代码", "код", "'", '"',
+    "=", ":", "[", "#", "-", "x", "(",
 )  # fmt: skip
 
 
