@@ -85,7 +85,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return is_minified(self.function, self.path, self.column)
 
 
-class StackTrace(msgspec.Struct, frozen=True):
+class StackTrace(msgspec.Struct, frozen=True, gc=False):
     """A stack trace without the parts that differ from one occurrence to the next."""
 
     language: str

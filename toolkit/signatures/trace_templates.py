@@ -57,7 +57,7 @@ _NAMING_IN_PLACE: Final = re.compile(
 _CASTS: Final = re.compile(r"(?:ClassCast|InvalidCast)Exception$")
 """Errors whose message names the classes of objects, which differ from one input to the next."""
 
-_CLASS_NAME: Final = re.compile(r"\b(?:[a-z_]\w*\.){2,}[A-Z]\w*")
+_CLASS_NAME: Final = re.compile(r"\b(?:[a-z_]\w*+\.){2,}[A-Z]\w*")
 """A class of the program: in "no serializer for com.example.Order", another class is another fault."""
 
 _ERRNO: Final = re.compile(r"E[A-Z]{4,}")

@@ -166,9 +166,19 @@ _FRAME_OF_LINE: Final = Memo(_numbered_frame)
 
 def _is_of_runtime(frame: Frame) -> bool:
     """Return whether a frame is of the runtime, by name, by path, or because it has only an address."""
-    if frame.function.startswith(("0x", "(")) or _RUNTIME.match(frame.function):
-        return True
-    return _RUNTIME_PATH.search(frame.path) is not None
+    return _IS_RUNTIME_NAME[frame.function] or _IS_RUNTIME_PATH[frame.path]
+
+
+def _is_runtime_name(function: str) -> bool:
+    return function.startswith(("0x", "(")) or _RUNTIME.match(function) is not None
+
+
+def _is_runtime_path(path: str) -> bool:
+    return _RUNTIME_PATH.search(path) is not None
+
+
+_IS_RUNTIME_NAME: Final = Memo(_is_runtime_name)
+_IS_RUNTIME_PATH: Final = Memo(_is_runtime_path)
 
 
 def _named_error(line: str) -> str | None:
@@ -177,16 +187,12 @@ def _named_error(line: str) -> str | None:
     >>> _named_error("==7== Invalid read of size 8"), _named_error("Direct leak of 24 byte(s) in 1 object")
     ('Invalid read', 'memory leak')
     """
-    sanitizer = _SANITIZER.search(line)
-    if sanitizer is not None:
+    # the words are found much faster than the patterns
+    if "Sanitizer: " in line and (sanitizer := _SANITIZER.search(line)):
         return _sanitizer_error(sanitizer[1], sanitizer[2])
-
-    fuzzer = _FUZZER.search(line)
-    if fuzzer is not None:
+    if "libFuzzer: " in line and (fuzzer := _FUZZER.search(line)):
         return fuzzer[1].strip().partition(" after")[0]
-
-    undefined = _UNDEFINED.match(line)
-    if undefined is not None:
+    if ": runtime error: " in line and (undefined := _UNDEFINED.match(line)):
         message = _VALUES.sub("<value>", undefined[1])
         return message.partition(":")[0].partition(" <value>")[0]
     if _LEAK.match(line):
