@@ -33,6 +33,12 @@ PARTS_BEFORE_CODES = (
 )  # fmt: skip
 
 
+PARTS_OF_DOTTED_NAMES = (
+    "com", "java", "lang", "Error", "log", "json", "io", "ab", "fe", ".", "..", "$", "-", "_", ",", "(", "]",
+    "'", ":", "Foo", "\u00e9", "so", "a",
+)  # fmt: skip
+
+
 PARTS_OF_NAMES = (
     "com", "acme", "Base64", "run", "_x", ".", "..", "$", "$1", "lambda$", ".func1", ".func", ".gowrap2",
     ".MoveNext", "::", "<", ">", "7", "block in ", "async ", " ", "-", "[", "\u00e9",
@@ -132,6 +138,23 @@ def test_usual_values_are_read_as_by_the_whole_pattern(word: str):
     """A word of a usual form has the same placeholder by the pattern that is tried first."""
     assert word_values._USUAL_VALUE.fullmatch(word)
     assert word_values._masked(word) == word_values._replace_values(word)
+
+
+@given(st.lists(st.sampled_from(PARTS_OF_DOTTED_NAMES), min_size=1).map("".join))
+def test_dotted_names_have_no_value(name: str):
+    """A dotted name that is told to be no value by two quick patterns has none by the whole pattern."""
+    is_name = word_values._DOTTED_NAME.fullmatch(name)
+    if is_name and not word_values._ENDS_OF_PLACES.search(name):
+        assert word_values._VALUES.search(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["java.lang.Error:", "`com.acme.Orders$Item`", "report.csv", "db.internal:"]
+)
+def test_dotted_names_are_told_from_files_and_hosts(name: str):
+    """Classes are no values; a file and a host are."""
+    is_place = word_values._ENDS_OF_PLACES.search(name) is not None
+    assert is_place == ("<" in word_values._masked(name))
 
 
 @pytest.mark.parametrize("part", ["a.b", "a-b", "a=", "1.2", 'k="v'])

@@ -46,6 +46,14 @@ _FIXED_IDS: Final = r"""
     # 00:1a:2b:3c:4d:5e
   | (?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)
 """
+_EXTENSIONS: Final = (
+    r"log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png|jpe?g|mp4|sock|pid|lock"
+    r"|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs"
+)
+_DOMAINS: Final = (
+    r"com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc|arpa|ai"
+    r"|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid"
+)
 _PLACES: Final = r"""
     # 10.0.0.5:8080, /10.0.0.5, 10.0.0.0/8; fe80::1%eth0; ::1
     (?P<ip>(?<![\w.])/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|/\d{1,2}\b)?(?![\w.]*\w)
@@ -58,15 +66,13 @@ _PLACES: Final = r"""
           (?:\?(?!\S*\b(?:error|code|reason)=)[\w.%+\-]+=(?:[^\s"'<>()\[\]{},;]|<\w+>)*)?
       | (?<![\w/<.])(?:[\w.\-]++/){2,}[\w.\-]*\w
       | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
-      | \b[\w\-]++\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
-          |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
+      | \b[\w\-]++\.(?:EXTENSIONS)\b(?::\d+){0,2})
     # db-1.internal:5432, by the last part of the name
   | (?P<host>(?<![\w.\-@/])(?:[a-z0-9][a-z0-9\-]*+(?<!-)\.)+
-          (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
-          |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
+          (?:DOMAINS)(?::\d{1,5})?(?![\w\-]|\.\w))
     # db-1/10.0.0.5:5432
   | (?P<peer>(?<![\w/<.])[a-z][\w\-]*+/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
-"""
+""".replace("EXTENSIONS", _EXTENSIONS).replace("DOMAINS", _DOMAINS)
 _NUMBERED: Final = r"""
     # 0x7ffe
     (?P<hex>\b0[xX][0-9a-fA-F]+\b)
@@ -86,6 +92,11 @@ _VALUES_WITHOUT_DIGITS: Final = re.compile(
 )
 """The values of a word without digits. `_NUMBERED` takes the square of a word's length to find no digit."""
 _DIGIT: Final = re.compile(r"\d")
+_DOTTED_NAME: Final = re.compile(
+    r"(?:[A-Za-z_'\"\-,;!?()\[\]{}.]|(?<=\w)\$)*+:?", re.ASCII
+)
+"""A word such as `java.lang.Error:`, which is no value unless a part of it is one of `_ENDS_OF_PLACES`."""
+_ENDS_OF_PLACES: Final = re.compile(rf"\.(?:{_EXTENSIONS}|{_DOMAINS})(?!\w)")
 
 _USUAL_VALUE: Final = re.compile(
     r"""
@@ -217,6 +228,8 @@ def _masked(word: str) -> str:
 
 def _replace_values(word: str) -> str:
     """Return a word with placeholders instead of values. A code in brackets stays."""
+    if _DOTTED_NAME.fullmatch(word) and not _ENDS_OF_PLACES.search(word):
+        return word
     if word[0] in "[(" and BRACKETED_CODE.fullmatch(word):
         return word
 
