@@ -22,9 +22,10 @@ def fill(store: Store, registry: IndexRegistry) -> None:
     """Add the sample, which ends now, to a queue, and the documents to `INDEX`."""
     now_ms = time.time_ns() // 1_000_000
     failures = occurrences()
-    store.insert_failures(wire_entries(now_ms, failures))
+    entries = wire_entries(now_ms, failures)
+    store.insert_failures(entries)
     store.insert_runs(wire_runs(now_ms, failures))
-    store.insert_events(wire_events(now_ms, failures))
+    store.insert_events(wire_events(now_ms, failures, entries))
 
     # the user may have chosen other indexes, or an index without a model
     models = {spec.name: spec.model for spec in registry.specs()}

@@ -115,29 +115,35 @@ def _successful_run(
 
 
 def wire_events(
-    now_ms: int, found: Iterable[Occurrence] | None = None
+    now_ms: int,
+    found: Iterable[Occurrence] | None = None,
+    entries: Iterable[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the log of recently failed messages: each attempt with the response, oldest first.
+
+    `entries` are the results of `wire_entries`, if you have them: making them again takes a while.
 
     >>> events = wire_events(1_750_000_000_000)
     >>> sorted({event["state"] for event in events})
     ['ACTIVE', 'CREATED', 'ERROR', 'FAILED', 'RETRY']
     """
-    items = occurrences() if found is None else found
+    items = occurrences() if found is None else list(found)
+    listed = wire_entries(now_ms, items) if entries is None else entries
     logged_since = now_ms - LOGGED
-    recent_items = [item for item in items if item.at < LOGGED]
     events: list[dict[str, Any]] = []
-    for item in recent_items:
-        events += _events(item, now_ms)
+    for item, entry in zip(items, listed, strict=True):
+        if item.at < LOGGED:
+            events += _events(item, entry, now_ms)
     # the first attempts of a recent failure can be older than the log
     recent_events = [event for event in events if event["time"] >= logged_since]
 
     return sorted(recent_events, key=itemgetter("time"))
 
 
-def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
+def _events(
+    item: Occurrence, entry: dict[str, Any], now_ms: int
+) -> Iterator[dict[str, Any]]:
     """Yield the events of a message: the creation, and each attempt with the outcome."""
-    entry = _entry(item, now_ms)
     if "messageId" not in entry:
         return
 
@@ -219,15 +225,16 @@ def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
     if has_secrets:
         url = f"{workflow_url}?token=sample-{_code('query', item.number)}"
     created = now_ms - item.created
+    run_id = f"wfr_{_code('run', item.number)}"
     entry: dict[str, Any] = {
         "dlqId": f"dlq_{_code('dlq', item.number)}",
         "messageId": f"msg_{_code('msg', item.number)}",
         "workflowUrl": workflow_url,
-        "workflowRunId": f"wfr_{_code('run', item.number)}",
+        "workflowRunId": run_id,
         "workflowCreatedAt": created - _lead(item.number),
         "url": url,
         "method": "POST",
-        "header": _request_headers(item, secret=has_secrets),
+        "header": _request_headers(item, run_id, secret=has_secrets),
         **_split("body", _request_body(item)),
         "maxRetries": item.retries,
         "createdAt": created,
@@ -287,7 +294,9 @@ def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
     return entry
 
 
-def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
+def _request_headers(
+    item: Occurrence, run_id: str, *, secret: bool
+) -> dict[str, list[str]]:
     headers = {
         "Content-Type": ["application/json"],
         "User-Agent": [
@@ -295,7 +304,7 @@ def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
             if item.story == "burst"
             else "sample-publisher/2.13"
         ],
-        "Upstash-Workflow-RunId": [f"wfr_{_code('run', item.number)}"],
+        "Upstash-Workflow-RunId": [run_id],
         "Upstash-Retried": [str(item.retries)],
         "X-Tenant": [item.flow or "tenant-0"],
     }

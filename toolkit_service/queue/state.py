@@ -7,7 +7,6 @@ import json
 import secrets
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -31,6 +30,13 @@ from toolkit_service.storage_errors import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# fields of imported runs and events that are columns, in the order of the insertions; missing ones are NULL
+_RUN_FIELDS: Final = (
+    "workflowRunId", "workflowUrl", "workflowState", "workflowRunCreatedAt", "workflowRunCompletedAt",
+    "dlqId", "callerIP", "flowControlKey",
+)  # fmt: skip
+_EVENT_FIELDS: Final = ("time", "messageId", "workflowRunId", "state", "url")
 
 # seconds: a laptop may sleep, and the clock may be set, in the meantime
 _LONGEST_SLEEP: Final = 60.0
@@ -159,31 +165,32 @@ class Store:
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
         """Import workflow runs, listed exactly as given, and return how many are new."""
-        return self._fill_in(
-            "INSERT OR IGNORE INTO runs (id, url, state, created_at, completed_at, dlq_id, labels, "
-            "caller_ip, flow_key, entry) VALUES (:workflowRunId, :workflowUrl, :workflowState, "
-            "coalesce(:workflowRunCreatedAt, 0), :workflowRunCompletedAt, :dlqId, :labels, :callerIP, "
-            ":flowControlKey, :entry)",
-            entries,
+        rows = [
+            (
+                *map(entry.get, _RUN_FIELDS),
+                json.dumps(entry.get("labels") or []),
+                json.dumps(entry),
+            )
+            for entry in entries
+        ]
+        return self._insert_rows(
+            "INSERT OR IGNORE INTO runs (id, url, state, created_at, completed_at, dlq_id, caller_ip, "
+            "flow_key, labels, entry) VALUES (?, ?, ?, coalesce(?, 0), ?, ?, ?, ?, ?, ?)",
+            rows,
         )
 
     def insert_events(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Import events of messages, listed exactly as given."""
-        self._fill_in(
-            "INSERT INTO events (time, message_id, run_id, state, url, entry) "
-            "VALUES (:time, :messageId, :workflowRunId, :state, :url, :entry)",
-            entries,
+        rows = [
+            (*map(entry.get, _EVENT_FIELDS), json.dumps(entry)) for entry in entries
+        ]
+        self._insert_rows(
+            "INSERT INTO events (time, message_id, run_id, state, url, entry) VALUES (?, ?, ?, ?, ?, ?)",
+            rows,
         )
 
-    def _fill_in(self, sql: str, entries: Iterable[Mapping[str, Any]]) -> int:
-        """Insert rows from fields by name; missing fields are NULL."""
-        rows = []
-        for entry in entries:
-            row: defaultdict[str, Any] = defaultdict(lambda: None, entry)
-            row["labels"] = json.dumps(entry.get("labels") or [])
-            row["entry"] = json.dumps(entry)
-            rows.append(row)
-
+    def _insert_rows(self, sql: str, rows: list[tuple[Any, ...]]) -> int:
+        """Insert rows in one transaction, and return how many are new."""
         return self.database.submit(
             lambda connection: connection.executemany(sql, rows).rowcount
         ).result()

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from importlib.metadata import entry_points
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -298,13 +298,13 @@ class HashingModel:
 
     def embed(self, texts: Sequence[str], dimension: int) -> NDArray[np.float32]:
         """Return the vectors, one row per text."""
-        features_of: dict[str, list[int]] = {}
+        features_of: dict[str, NDArray[np.uint64]] = {}
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             counts = Counter(words_of(text))
             for word in counts:
                 if word not in features_of:
-                    features_of[word] = _features(word)
+                    features_of[word] = np.array(_features(word), np.uint64)
 
             features = [features_of[word] for word in counts]
             vectors[row] = _hashed(features, list(counts.values()), dimension)
@@ -313,10 +313,10 @@ class HashingModel:
 
 
 def _hashed(
-    features: list[list[int]], counts: list[int], dimension: int
+    features: list[NDArray[np.uint64]], counts: list[int], dimension: int
 ) -> NDArray[np.float64]:
     """Return a vector from the features and the count of each word."""
-    hashes = np.array(list(chain.from_iterable(features)), np.uint64)
+    hashes = np.concatenate([np.empty(0, np.uint64), *features])
     sizes = np.array([len(of_word) for of_word in features])
     weights = np.repeat(_GRAM_WEIGHT / np.sqrt(np.maximum(1, sizes - 1)), sizes)
     # the word itself comes first among the features of a word
