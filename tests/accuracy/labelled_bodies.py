@@ -243,6 +243,10 @@ TUNED: Final[Templates] = {
         ),
         (405, '{"detail": "Method Not Allowed"}'),
         (
+            500,
+            '{"error": "WorkflowError", "message": "Incompatible step name. Expected \'charge\', got \'reserve-~word~\' from the request"}',
+        ),
+        (
             410,
             '{"error": {"code": "api_version_sunset", "message": "API version 2019-05 is no longer supported"}}',
         ),
@@ -292,6 +296,10 @@ TUNED: Final[Templates] = {
         ),
     ],
     "authentication": [
+        (
+            500,
+            '{"error": "SignatureError", "message": "Failed to verify that the Workflow request comes from the queue: the signature does not fit the key"}',
+        ),
         (
             401,
             '{"error": "invalid_token", "error_description": "The access token expired"}',

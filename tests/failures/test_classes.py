@@ -48,7 +48,7 @@ def one(status: Any, body: Any) -> tuple[str, str, float]:
 
 @pytest.mark.parametrize(
     ("templates", "size", "least"),
-    [((TUNED, HELD_OUT), 550, 0.9), ((TUNED,), 400, 0.9), ((HELD_OUT,), 150, 0.9)],
+    [((TUNED, HELD_OUT), 554, 0.9), ((TUNED,), 404, 0.9), ((HELD_OUT,), 150, 0.9)],
     ids=["all", "first", "second"],
 )
 def test_labelled_responses_get_their_class(
@@ -325,3 +325,22 @@ def test_words_are_found_as_python_finds_them() -> None:
         ]
         hits += len(found)
     assert hits > 300
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            "Incompatible step name. Expected 'charge', got 'reserve' from the request",
+            "contract drift",
+        ),
+        (
+            "Failed to verify that the Workflow request comes from the queue",
+            "authentication",
+        ),
+    ],
+)
+def test_errors_of_workflow_packages_have_a_class(body: str, expected: str) -> None:
+    """Changed steps, and wrong signing keys, are frequent errors of applications of workflows."""
+    [found] = classify_failures(failures((500, body))).frame["class"]
+    assert found == expected

@@ -210,6 +210,7 @@ WORDS: Final = (
         """),
     ("contract drift", 0.97, r"""
         (?:unknown|unrecognized) (?:keyword )?(?:parameter|argument|field|property)s?\b
+        incompatible step (?:name|type)
         validation errors? for \w*(?:response|reply|result|event)\b
         expected (?:BEGIN|END)_\w+ but was
         (?:unexpected|unsupported) (?:keyword )?(?:parameter|argument|field|property)s?\b
@@ -256,6 +257,7 @@ WORDS: Final = (
         login failed|jwt expired|access token expired|code = (?:PermissionDenied|Unauthenticated)
         insufficient (?:scope|permissions?|privileges?)
         (?:could not|couldn't|failed to) (?:authenticate|verify signature)|must be authenticated
+        failed to verify that the (?:\w+ )?request
         NOAUTH|WRONGPASS|pg_hba\.conf|invalid_(?:auth|credentials|api_?key|token)
         (?:signature|token) (?:has )?expired|log ?in (?:is )?required
         bad auth|(?:please )?(?:sign|log) in\b|requires authentication|invalid_(?:client|grant|token)
