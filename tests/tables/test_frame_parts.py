@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dask
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 import toolkit as tk
@@ -105,3 +108,22 @@ def test_columns_of_other_lists_stay(tmp_path: Path) -> None:
     assert tk.explode_labels(ds.dataset(rows))["label"].tolist() == ["x"]
     tk.export_csv(ds.dataset(rows), tmp_path / "a.csv")
     assert "tags" in pd.read_csv(tmp_path / "a.csv")
+
+
+def test_few_files_are_in_memory_while_parts_are_processed(tmp_path):
+    """If each part takes some time, files are not all read ahead: 16 files of 20 MB."""
+    numbers = np.random.default_rng(1).random(50_000 * 100, dtype=np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers), 100)
+    for file in range(16):
+        pq.write_table(pa.table({"vector": vectors}), tmp_path / f"{file:02}.parquet")
+    parts = frame_parts.frame_parts(ds.dataset(tmp_path))
+    before, most = pa.total_allocated_bytes(), 0
+
+    def rows_of(part):
+        nonlocal most
+        time.sleep(0.05)
+        most = max(most, pa.total_allocated_bytes() - before)
+        return len(part)
+
+    assert sum(parts.map(rows_of, ["vector"])) == 800_000
+    assert most < 120e6

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from toolkit.tables.arrow_input import with_plain_types
 from toolkit.tables.frames import plain_frame, to_frame
@@ -200,12 +201,21 @@ def _batches_of_dataset(
     names: Sequence[str],
     function: Callable[[Any], Any],
 ) -> Iterator[Any]:
-    batches = dataset.to_batches(
-        columns=list(names),
-        batch_size=MOST_ROWS,
-        batch_readahead=_READ_AHEAD,
-        fragment_readahead=_READ_AHEAD,
-    )
+    options: dict[str, Any] = {
+        "columns": list(names),
+        "batch_size": MOST_ROWS,
+        "batch_readahead": _READ_AHEAD,
+    }
+    # A scan of all files reads ahead up to 1 GiB while a batch is processed, whatever the options. A scan of
+    # one file reads ahead within this file only. On an object store, reading ahead saves a wait for each file.
+    if isinstance(getattr(dataset, "filesystem", None), LocalFileSystem):
+        batches = chain.from_iterable(
+            file.to_batches(schema=dataset.schema, **options)
+            for file in dataset.get_fragments()
+        )
+    else:
+        batches = dataset.to_batches(fragment_readahead=_READ_AHEAD, **options)
+
     schema = pa.schema([dataset.schema.field(name) for name in names])
     return _mapped(batches, schema, function)
 
