@@ -144,6 +144,13 @@ def test_the_end_of_an_address_names_the_address(sample_service):
         assert f"{shortened.strip('/')}'?" in str(caught[0].message)
 
 
+def test_messages_by_the_address_of_a_workflow_name_the_column(sample_service):
+    """Plain messages have no workflow, so such a filter matches none of them, whatever the address."""
+    by_workflow = tk.FailureFilter(workflow_url="https://example.com/hook")
+    with pytest.warns(UnexpectedResultWarning, match="select by the column url"):
+        assert tk.load_failures(sample_service, by_workflow, kind="messages").empty
+
+
 def test_panels_say_what_loads_say(sample_service):
     """Load, Count and Ask of a panel that find nothing name the nearest values, namespaces and fields."""
     panel = tk.FailureFilterPanel(sample_service, value=tk.FailureFilter(label="shopp"))

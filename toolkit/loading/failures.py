@@ -36,6 +36,10 @@ _HINT_SECONDS: Final = 5.0  # how long a hint may take
 _PLAIN_MESSAGES: Final = (
     'failed plain messages are not included: kind="messages" loads them'
 )
+_MESSAGES_HAVE_NO_WORKFLOW: Final = (
+    "No failure matches: plain messages have no workflow_url. Load them without it, and select by the column "
+    "url, for example messages[messages['url'] == 'https://example.com/hook']"
+)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
     "the time of an entry that the service compares with dates does not change",
@@ -276,6 +280,8 @@ def mistaken_values(
 
     Sends one request, or up to ten if an address has no scheme: it may be the end of one that is rare.
     """
+    if kind == "messages" and filter.workflow_url:
+        return [_MESSAGES_HAVE_NO_WORKFLOW]
     if not any(getattr(filter, field.name) for field in FIELDS.values() if field.many):
         return []
 
