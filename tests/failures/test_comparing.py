@@ -15,7 +15,7 @@ import pytest
 
 import toolkit as tk
 from toolkit import find_retry_outcomes
-from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.errors import InputError
 from toolkit.failures import grouping
 from toolkit.failures.comparing import compare_grouped
 from toolkit.failures.outcome_names import OUTCOMES
@@ -509,10 +509,9 @@ def test_expiring_by_group() -> None:
 
 
 def test_failures_that_may_expire_soon_are_not_missed_in_silence() -> None:
-    """If an entry is older than the retention, no failure can be chosen, and a warning names the reason."""
+    """If an entry is older than the retention, no failure can be chosen, and an error names the reason."""
     rows = failures(*of_one_body("disk full", [0, 24 * 13]))
     now = START + timedelta(days=14)
-    with pytest.warns(UnexpectedResultWarning, match="unknown, at least 13 days"):
-        found = tk.find_expiring(rows, "7d", now, within="48h")
-    assert found.empty
+    with pytest.raises(InputError, match="unknown, at least 13 days"):
+        tk.find_expiring(rows, "7d", now, within="48h")
     assert len(tk.find_expiring(rows, "15d", now, within="48h")) == 1

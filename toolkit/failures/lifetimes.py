@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.base.errors import UnexpectedResultWarning
+from toolkit.base.errors import InputError
 from toolkit.base.times import milliseconds, parse_duration
 from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.retention import Retention, retention_of
@@ -62,10 +61,6 @@ _TUNING: Final = LifetimeTuning()
 _DELAYS: Final = np.array(_TUNING.delays, dtype=np.float64)
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
-_UNKNOWN: Final = (
-    "No failure is returned, because an entry in the queue is older than the retention: it is {}."
-    " Pass the retention of your plan, for example retention='30d'."
-)
 _SOONEST: Final = (("when_", "ascending"), ("dlq_id", "ascending"))
 _ALL_ROWS: Final = 1 << 62
 # hours
@@ -244,12 +239,8 @@ def find_expiring(
     Raises
     ------
     InputError
-        If a column is missing, or `retention`, `now` or `within` cannot be read.
-
-    Warns
-    -----
-    UnexpectedResultWarning
-        If `within` is passed and the retention is unknown, because no failure can be chosen.
+        If a column is missing, or `retention`, `now` or `within` cannot be read. Also if `within` is passed
+        and the retention is unknown, because an empty result would mean that nothing expires.
 
     Examples
     --------
@@ -268,8 +259,11 @@ def find_expiring(
         until = now + parse_duration(within, name="within")
         kept = _kept(failures, retention, now)
         if not kept.is_known:
-            warnings.warn(
-                _UNKNOWN.format(kept.words), UnexpectedResultWarning, stacklevel=2
+            raise InputError(
+                _DOING,
+                got=f"within={within!r}, and an entry that is older than the retention: it is {kept.words}",
+                expected="a retention that no entry in the queue has passed",
+                next_step="Pass the retention of your plan, for example retention='30d'.",
             )
         table = _due_until(rows, kept, until)
     expiries = _expiries(table, kept, now)

@@ -206,8 +206,8 @@ def _batches_of_dataset(
         "batch_size": MOST_ROWS,
         "batch_readahead": _READ_AHEAD,
     }
-    # A scan of all files reads ahead up to 1 GiB while a batch is processed, whatever the options. A scan of
-    # one file reads ahead within this file only. On an object store, reading ahead saves a wait for each file.
+    # A scan of all files reads ahead up to 1 GiB while a batch is processed, whatever the options. A scan
+    # of one file reads ahead within this file only. On an object store, reading ahead saves a wait per file.
     if isinstance(getattr(dataset, "filesystem", None), LocalFileSystem):
         batches = chain.from_iterable(
             file.to_batches(schema=dataset.schema, **options)

@@ -22,7 +22,13 @@ from toolkit.tables.masking import each_distinct
 
 
 def mask_in_marimo() -> None:
-    """Make marimo, which is imported, draw masked copies of frames and columns with bodies."""
+    """Make marimo, which is imported, draw masked copies of frames and columns with bodies.
+
+    A notebook that runs as a script draws nothing.
+    """
+    if not sys.modules["marimo"].running_in_notebook():
+        return
+
     formatting = sys.modules.get("marimo._output.formatting")
     add_formatter = getattr(formatting, "opinionated_formatter", None)
     registry = getattr(formatting, "OPINIONATED_FORMATTERS", None)
