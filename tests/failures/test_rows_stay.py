@@ -24,6 +24,8 @@ import toolkit as tk
 from toolkit.analysis import find_incidents
 from toolkit.errors import InputError
 from toolkit.failures import attribute_values, partitions, sources
+from toolkit.failures.over_time import failure_trend
+from toolkit.failures.run_log import run_deliveries
 from toolkit.failures.selection import facts_of
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.receipt import Receipt
@@ -411,3 +413,71 @@ def test_outcomes_of_entries_are_computed_on_the_workers(
     pd.testing.assert_frame_equal(found, expected)
     # ids of runs and times of failures are not among the bytes, which would be 176 kB
     assert sum(sizes) < 150_000
+
+
+def _on_engine(frame: pd.DataFrame, engine: str) -> Any:
+    """Return a frame as a DuckDB relation, or as a Dask frame of four partitions."""
+    if engine == "duckdb":
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        return duckdb.connect().from_arrow(table)
+    frames: Any = dask.dataframe
+    return frames.from_pandas(frame, npartitions=4, sort=False)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_starts_of_runs_are_counted_where_the_rows_are(
+    engine: str, snapshot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number per minute arrives, and runs without a plausible time are in no bin."""
+    failures = tk.read_snapshot(snapshot).head(400)
+    ages = np.random.default_rng(5).integers(0, 900 * 60_000, 60_000)
+    started = NOW - timedelta(days=3) + pd.to_timedelta(ages, unit="ms")
+    starts = pd.Series(started).astype("datetime64[ms, UTC]")
+    starts[:5], starts[5:9] = pd.NaT, pd.Timestamp("1970-01-02", tz="UTC")
+    runs = pd.DataFrame({"created_at": starts})
+    expected = failure_trend(failures, runs=runs, now=NOW)
+    assert expected.runs is not None
+    assert expected.runs.sum() == 60_000 - 9
+    others = _on_engine(runs, engine)
+    with counted_bytes(monkeypatch) as sizes:
+        found = failure_trend(failures, runs=others, now=NOW)
+    np.testing.assert_array_equal(found.runs, expected.runs)
+    # the times of all runs are 480 kB
+    assert sum(sizes) < 50_000
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_events_of_one_run_arrive_of_a_large_log(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids of the runs are counted where the rows are. Steps of other runs name no message of this run."""
+    number = np.arange(40_000)
+    run, message = (pd.Series(number // size).astype("str") for size in (400, 4))
+    states = np.array(["CREATED", "ACTIVE", "ERROR", "DELIVERED"])[number % 4]
+    events = pd.DataFrame(
+        {
+            "time": NOW + pd.to_timedelta(number, unit="s"),
+            "message_id": "m" + message,
+            "state": states,
+            "workflow_run_id": "r" + run,
+        }
+    )
+    steps = events.drop_duplicates("message_id").assign(
+        step_name="step " + message, position=number[::4]
+    )
+    steps.loc[steps.index[:3], "workflow_run_id"] = None
+    expected = run_deliveries(events, steps, "r7")
+    assert expected.frame["name"].str.startswith("step 7").all()
+    assert len(expected.frame) == 100
+
+    logs = [_on_engine(frame, engine) for frame in (events, steps)]
+    sizes: list[int] = []
+    if engine == "dask":
+        with counted_bytes(monkeypatch) as sizes:
+            found = run_deliveries(*logs, "r7")
+    else:
+        found = run_deliveries(*logs, "r7")
+    pd.testing.assert_frame_equal(found.frame, expected.frame)
+    assert found.begin == expected.begin
+    # the log and the steps are more than 2 MB
+    assert sum(sizes) < MOST_BYTES

@@ -65,15 +65,11 @@ def comparable(
     """Return the columns of a frame that are compared, with one schema. Rows without an id get an id.
 
     With `signed`, the result also has the stored signatures, if the frame has them.
+    Call `check_memory` before.
     """
-    columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
-    rows = opened(failures, doing=_DOING, name=name)
-    if signed and has_signatures(rows):
-        columns.append(SIGNATURE)
-    known = [column for column in columns if column != LABELS or column in rows.names]
-    timed = select_timed(rows, known, doing=_DOING, name=name)
-    table = timed.whole_table(_DOING)
-    if len(known) < len(columns):
+    columns, timed = _compared_rows(failures, name, rules, signed=signed)
+    table = timed.table()
+    if LABELS not in table.column_names:
         table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64(), SIGNATURE: pa.string()}
@@ -92,6 +88,27 @@ def comparable(
     made_ids = pa.array([f"{name} {row}" for row in range(table.num_rows)], pa.string())
     ids = pc.coalesce(table["dlq_id"], made_ids)
     return table.set_column(columns.index("dlq_id"), "dlq_id", ids)
+
+
+def _compared_rows(
+    failures: Any, name: str, rules: GroupRules, *, signed: bool
+) -> tuple[list[str], SelectedRows]:
+    """Return the names of the columns that are compared, and those of them that the frame has."""
+    columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
+    rows = opened(failures, doing=_DOING, name=name)
+    if signed and has_signatures(rows):
+        columns.append(SIGNATURE)
+    known = [column for column in columns if column != LABELS or column in rows.names]
+
+    return columns, select_timed(rows, known, doing=_DOING, name=name)
+
+
+def check_memory(rules: GroupRules, **frames: Any) -> None:
+    """Raise NotEnoughMemoryError if a frame would not fit into memory, before any of them is read."""
+    for name, frame in frames.items():
+        if frame is not None:
+            _, rows = _compared_rows(frame, name, rules, signed=True)
+            rows.check_memory(_DOING)
 
 
 def has_signatures(rows: SelectedRows) -> bool:
@@ -188,6 +205,7 @@ def at_times(
 
     if SIGNATURE in source.schema.names:
         columns.append(SIGNATURE)
+    opened(source, doing=_DOING).choose(columns).check_memory(_DOING)
     table = source.to_table(columns=columns)
     entered = _entered(table)
 

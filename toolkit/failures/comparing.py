@@ -57,6 +57,7 @@ from toolkit.failures.comparable_rows import (
     Sides,
     are_spans,
     at_times,
+    check_memory,
     check_order,
     check_times,
     comparable,
@@ -257,6 +258,7 @@ def compare_failures(
             compared = _counted(before, division, given, retries, exposure)
             if compared is not None:
                 return compared
+        check_memory(given, before=before, history=history)
         sides = _since(
             before, division, given, retries, exposure=exposure, signed=history is None
         )
@@ -265,6 +267,7 @@ def compare_failures(
             compared = _counted_frames(before, after, given, retries, exposure)
             if compared is not None:
                 return compared
+        check_memory(given, before=before, after=after, history=history)
         sides = _of_frames(
             before, after, given, retries, exposure, signed=history is None
         )

@@ -274,7 +274,7 @@ def count_errors(
     if stored is not None:
         return stored[:top]
 
-    table = select_timed(failures, columns, doing=doing).table()
+    table = select_timed(failures, columns, doing=doing).whole_table(doing)
     read = _error_texts(table, clean).assign(last_at=timestamps(table, "when_"))
     rows = read.assign(
         workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -61,7 +62,7 @@ def _first_rows(frame: Any, names: Sequence[str]) -> pa.Table:
     if isinstance(frame, ds.Dataset):
         return frame.head(_FIRST, columns=columns)
     if hasattr(frame, "to_delayed"):
-        return pa.Table.from_pandas(frame[columns].head(_FIRST, npartitions=-1))
+        return _first_of_partitions(frame[columns])
 
     parts = frame_parts(frame.limit(_FIRST))
     if parts is None:
@@ -70,3 +71,18 @@ def _first_rows(frame: Any, names: Sequence[str]) -> pa.Table:
     tables = list(parts.tables(columns))
     # a relation without rows has no parts
     return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def _first_of_partitions(frame: Any) -> pa.Table:
+    """Return the first rows of a Dask frame: of the first partition, or of all if that has no rows."""
+    first = pa.Table.from_pandas(_head(frame.partitions[0]))
+    if first.num_rows:
+        return first
+
+    return pa.Table.from_pandas(_head(frame)).slice(0, _FIRST)
+
+
+def _head(frame: Any) -> pd.DataFrame:
+    """Return the first rows of each partition, in one frame."""
+    found: pd.DataFrame = frame.map_partitions(pd.DataFrame.head, _FIRST).compute()
+    return found

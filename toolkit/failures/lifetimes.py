@@ -112,9 +112,8 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     20.0
     """
     columns = ["created_at", "failed_at"]
-    table = select(
-        failures, columns, doing="counting failures by the time until they failed"
-    ).table()
+    doing = "counting failures by the time until they failed"
+    table = select(failures, columns, doing=doing).whole_table(doing)
     durations = (
         timestamps(table, "failed_at") - timestamps(table, "created_at")
     ).dt.total_seconds()

@@ -112,6 +112,7 @@ def rows_meeting(
     rows = opened(source, doing=_SELECTING)
     names = rows.names
     if SIGNATURE in wanted and SIGNATURE not in names:
+        rows.check_memory(_SELECTING)
         ids = pa.array(grouped(source)[1], pa.string())
         rows = opened(rows.table().append_column(SIGNATURE, ids), doing=_SELECTING)
 

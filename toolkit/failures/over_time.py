@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.base.arguments import text, whole, wrong
@@ -21,16 +22,18 @@ from toolkit.base.times import DAY_MS, parse_time
 from toolkit.failures.change_points import change_points
 from toolkit.failures.gaps import Spans, bins_in, gaps_of
 from toolkit.failures.selection import (
+    EARLIEST,
+    LATEST,
     Counted,
     largest_groups,
     select,
-    timestamps,
     told_until,
     typed_frame,
     with_minute,
     with_time,
 )
 from toolkit.failures.sources import AnyFrame, SelectedRows
+from toolkit.failures.sql_results import SqlStep
 from toolkit.failures.time_bins import (
     MINUTE,
     bin_numbers,
@@ -388,20 +391,34 @@ def by_minute(
 def _started(
     runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str
 ) -> NDArray[np.int64]:
-    """Count the runs that started in each bin."""
-    table = select(runs, ["created_at"], doing=doing, name="runs").table()
-    when = (
-        timestamps(table, "created_at")
-        .dropna()
-        .astype("datetime64[ms, UTC]")
-        .astype("int64")
-        .to_numpy()
-    )
+    """Count the runs that started in each bin. Minutes are counted where the rows are."""
+    selected = select(runs, ["created_at"], doing=doing, name="runs")
+    counted = selected.then(_with_start).then(with_minute).count("minute_")
     if not len(starts):
         return starts
 
-    bins = bin_numbers(when[(when >= starts[0]) & (when < starts[-1] + width)], starts)
-    return np.bincount(bins, minlength=len(starts)).astype(np.int64)
+    minutes = counted["minute_"].to_numpy() * MINUTE
+    is_shown = (minutes >= starts[0]) & (minutes < starts[-1] + width)
+    bins = bin_numbers(minutes[is_shown], starts)
+    rows = counted["count_"].to_numpy()[is_shown]
+
+    return np.bincount(bins, rows, len(starts)).astype(np.int64)
+
+
+def _started_rows(table: pa.Table) -> pa.Table:
+    """Add `when_`, and omit the rows without a plausible time, which no bin contains."""
+    when = table["created_at"]
+    not_early = pc.greater_equal(when, pa.scalar(EARLIEST, when.type))
+    not_late = pc.less(when, pa.scalar(LATEST, when.type))
+    return table.append_column("when_", when).filter(pc.and_(not_early, not_late))
+
+
+_with_start: Final = SqlStep(
+    _started_rows,
+    "(SELECT *, created_at AS when_ FROM {rows} "  # noqa: S608 - constants
+    f"WHERE created_at >= TIMESTAMPTZ '{EARLIEST}' AND created_at < TIMESTAMPTZ '{LATEST}')",
+)
+"""Adds `when_`, the start of each run."""
 
 
 def usual_counts(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.base.arguments import nearest, text
 from toolkit.base.errors import InputError
@@ -17,6 +20,7 @@ from toolkit.drawing.result_tables import Plotted, frame_table
 from toolkit.drawing.wording import counted, elapsed, percent
 from toolkit.failures.selection import select
 from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sql_results import SqlStep
 from toolkit.failures.time_bins import bin_width, bins_of
 from toolkit.secrets.redaction import Redactor
 
@@ -328,12 +332,14 @@ def run_deliveries(
 ) -> RunDeliveries:
     """Return the deliveries of a run, with names from `steps`; the id may be omitted for a single run."""
     names = ["time", "message_id", "state", "workflow_run_id"]
-    rows = select(events, names, doing=_DELIVERIES, name="events").table().to_pandas()
+    known = select(events, names, doing=_DELIVERIES, name="events").then(_complete)
+    runs = known.count("workflow_run_id")["workflow_run_id"].to_pylist()
+    own = _chosen_run(run_id, sorted(runs))
+    # the log of an engine may be large, but the events of one run are few
+    rows = known.then(partial(_of_run, own)).table().to_pandas()
     rows["time"] = pd.to_datetime(rows["time"], utc=True)
-    rows = rows.dropna(subset=["time", "message_id", "workflow_run_id"])
-    own = _chosen_run(run_id, sorted(rows["workflow_run_id"].unique()))
-    rows = rows[rows["workflow_run_id"] == own].sort_values("time", kind="stable")
-    step_names = _step_names(steps)
+    rows = rows.sort_values("time", kind="stable")
+    step_names = _step_names(steps, own)
     begin, latest = rows["time"].min(), rows["time"].max()
 
     deliveries, tried = [], []
@@ -360,6 +366,29 @@ def run_deliveries(
     frame = pd.DataFrame(deliveries, columns=columns)
 
     return RunDeliveries(run_id=own, begin=first, frame=frame, tried=tried)
+
+
+def _without_gaps(table: pa.Table) -> pa.Table:
+    is_complete = pc.and_(table["time"].is_valid(), table["message_id"].is_valid())
+    return table.filter(pc.and_(is_complete, table["workflow_run_id"].is_valid()))
+
+
+_complete: Final = SqlStep(
+    _without_gaps,
+    '(SELECT * FROM {rows} WHERE "time" IS NOT NULL AND message_id IS NOT NULL '
+    "AND workflow_run_id IS NOT NULL)",
+)
+"""Omits the events without a time, a message or a run."""
+
+
+def _of_run(run_id: str, table: pa.Table) -> pa.Table:
+    return table.filter(pc.equal(table["workflow_run_id"], run_id))
+
+
+def _of_run_or_unknown(run_id: str, table: pa.Table) -> pa.Table:
+    """Return the steps of a run, and the steps without an id of a run."""
+    is_own = pc.equal(table["workflow_run_id"], run_id)
+    return table.filter(pc.fill_null(is_own, fill_value=True))
 
 
 def _chosen_run(run_id: str | None, runs: list[str]) -> str:
@@ -389,7 +418,7 @@ def _repeated(seconds: pd.Series, states: pd.Series) -> list[float]:
     return retries or seconds[(states == "ERROR") & (seconds < latest)].tolist()
 
 
-def _step_names(steps: AnyFrame | None) -> dict[str, str]:
+def _step_names(steps: AnyFrame | None, run_id: str) -> dict[str, str]:
     """Return a name for each message: the step that it reported, and the step that ran next."""
     if steps is None:
         return {}
@@ -397,6 +426,7 @@ def _step_names(steps: AnyFrame | None) -> dict[str, str]:
     names = ["message_id", "step_name", "workflow_run_id", "position"]
     rows = (
         select(steps, names, doing=_DELIVERIES, name="steps")
+        .then(partial(_of_run_or_unknown, run_id))
         .table()
         .to_pandas()
         .dropna(subset="message_id")

@@ -121,13 +121,17 @@ class SelectedRows:
         tables = [table.replace_schema_metadata(None) for table in self.map()]
         return pa.concat_tables(tables, promote_options="permissive")
 
+    def check_memory(self, doing: str) -> None:
+        """Raise NotEnoughMemoryError if the rows would not fit into memory. Only the first ones are read."""
+        if self.check is not None:
+            self.check(self.names, doing=doing)
+
     def whole_table(self, doing: str) -> pa.Table:
         """Return all rows as `table` does, for an analysis that needs them at once.
 
         Raise NotEnoughMemoryError before rows are read if they would not fit into memory.
         """
-        if self.check is not None:
-            self.check(self.names, doing=doing)
+        self.check_memory(doing)
         return self.table()
 
     def count(self, *keys: str, **aggregates: tuple[str, str]) -> pa.Table:

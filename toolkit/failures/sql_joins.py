@@ -67,7 +67,7 @@ def joined_rows(
     if has_types(frame, types):
         return frame
 
-    return selected.table()
+    return selected.whole_table(doing)
 
 
 def numbered(rows: str, columns: Iterable[str]) -> str:

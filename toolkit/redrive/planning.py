@@ -131,11 +131,13 @@ def plan_redrive(
         *_NEEDED,
         *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN),
     ]
+    needed = select(failures, columns, doing=_DOING)
+    needed.check_memory(_DOING)
     returned: frozenset[str] = frozenset()
     if history is not None:
         returned = returned_entries(history)
     kept = retention_of(failures, retention).length
-    frame = to_frame(select(failures, columns, doing=_DOING).whole_table(_DOING))
+    frame = to_frame(needed.table())
     # in one order, because titles and learned rules may depend on it
     frame = frame.drop_duplicates("dlq_id").sort_values("dlq_id", ignore_index=True)
     known = frame["workflow_url"].dropna().unique().tolist()

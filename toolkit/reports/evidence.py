@@ -391,7 +391,7 @@ def _waiting(
     """Return the groups of the failures that are still in the queue: count, first and last time."""
     if not signed:
         retained = select_retained(failures, [*_BASIS, *_TIMES], doing=_DOING)
-        failures = groups.assign(retained.table().to_pandas())
+        failures = groups.assign(retained.whole_table(_DOING).to_pandas())
 
     rows = select_retained(failures, [SIGNATURE, *_TIMES], doing=_DOING).then(with_time)
     counts = rows.count(

@@ -131,7 +131,7 @@ def without_repeated(
         repeated = _repeated(frame, doing, name)
         return frame[~repeated], int(repeated.sum())
 
-    table = rows.table().replace_schema_metadata(rows.schema.metadata)
+    table = rows.whole_table(doing).replace_schema_metadata(rows.schema.metadata)
     repeated = _repeated(table, doing, name)
     return table.filter(pa.array(~repeated)), int(repeated.sum())
 
@@ -438,8 +438,10 @@ def _comparison(
     # errors name the argument of the report
     select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous")
     changes = new_and_gone(previous, failures)
-    count = select(failures, ["dlq_id"], doing=doing).table().num_rows
-    previous_count = select(previous, ["dlq_id"], doing=doing).table().num_rows
+    count, previous_count = (
+        select(frame, ["dlq_id"], doing=doing).count()["count_"][0].as_py()
+        for frame in (failures, previous)
+    )
     earlier = receipt_of(previous)
     # a part of the same load, for example a sample of it, is no earlier state
     is_smaller = previous_count <= count and not changes.gone
