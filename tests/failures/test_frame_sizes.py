@@ -96,6 +96,9 @@ NEEDING_ALL_FIRST: dict[str, Callable[[Any], object]] = {
     "plan_redrive": tk.plan_redrive,
     "count_errors": tk.analysis.count_errors,
     "select_failures": lambda rows: tk.select_failures(rows, {"signature": "s"}),
+    "find_similar_failures": lambda rows: tk.find_similar_failures(
+        frame_from_rows(ordinary(2), FAILURES), rows
+    ),
     "compare_failures of a frame in memory": lambda rows: tk.compare_failures(
         frame_from_rows(ordinary(2), FAILURES), rows
     ),

@@ -65,10 +65,9 @@ def comparable(
     """Return the columns of a frame that are compared, with one schema. Rows without an id get an id.
 
     With `signed`, the result also has the stored signatures, if the frame has them.
-    Call `check_memory` before.
     """
     columns, timed = _compared_rows(failures, name, rules, signed=signed)
-    table = timed.table()
+    table = timed.whole_table(_DOING)
     if LABELS not in table.column_names:
         table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
     columns += ["failed_at", "created_at"]
@@ -104,7 +103,7 @@ def _compared_rows(
 
 
 def check_memory(rules: GroupRules, **frames: Any) -> None:
-    """Raise NotEnoughMemoryError if a frame would not fit into memory, before any of them is read."""
+    """Raise NotEnoughMemoryError if one of several frames would not fit into memory, before any is read."""
     for name, frame in frames.items():
         if frame is not None:
             _, rows = _compared_rows(frame, name, rules, signed=True)

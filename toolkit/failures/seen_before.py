@@ -18,7 +18,7 @@ from toolkit.base.arguments import unmasked, whole, wrong
 from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted
-from toolkit.failures.comparable_rows import comparable, when_failed
+from toolkit.failures.comparable_rows import check_memory, comparable, when_failed
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped
 from toolkit.failures.outcome_names import OUTCOMES
@@ -276,6 +276,7 @@ def find_similar_failures(
         name = unmasked("namespace", checked_text("namespace", namespace))
         return _similar_remembered(new, history, given, k, name, embed)
 
+    check_memory(given, failures=failures, history=history)
     new, old = (
         comparable(failures, "failures", given),
         comparable(history, "history", given),
