@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import dask.dataframe
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -24,6 +25,7 @@ from toolkit.failures.sql_joins import TEXT, joined_rows
 from toolkit.reports.findings import without_repeated
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
+from toolkit.vectors.scores import score_curves
 
 
 def _partitions(frame: pd.DataFrame) -> Any:
@@ -185,6 +187,34 @@ def test_the_estimate_reads_one_partition_of_dask() -> None:
         assert (rows.num_rows, seen) == (10, [10])
         late = frame[frame["n"] > 35]
         assert frame_sizes._first_rows(late, ["n"]).num_rows == 4
+
+
+OF_HITS: dict[str, Callable[[Any], object]] = {
+    "summarize": tk.summarize,
+    "score_summary": tk.analysis.score_summary,
+    "score_bins": tk.analysis.score_bins,
+    "score_curves": score_curves,
+    "score_moves": lambda rows: tk.analysis.score_moves(rows, rows),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", OF_HITS)
+def test_hits_that_do_not_fit_are_not_read(
+    name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores of all hits are needed at once."""
+    number = np.arange(40)
+    hits = pd.DataFrame(
+        {"query": number // 10, "rank": number % 10 + 1, "id": number.astype("str")}
+    )
+    frame = ENGINES[engine](hits.assign(score=1 / hits["rank"]))
+    _let_nothing_be_read(monkeypatch)
+    with (
+        dask.config.set(scheduler="synchronous"),
+        pytest.raises(NotEnoughMemoryError, match="GB"),
+    ):
+        OF_HITS[name](frame)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import find_incidents
+from toolkit.analysis import find_incidents, norm_bins
 from toolkit.errors import InputError
 from toolkit.failures import attribute_values, partitions, sources
 from toolkit.failures.over_time import failure_trend
@@ -30,6 +30,7 @@ from toolkit.failures.selection import facts_of
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
+from toolkit.tables.schemas import vectors as vectors_schema
 
 NOW = datetime(2026, 3, 31, tzinfo=UTC)
 ROWS = 6_000
@@ -481,3 +482,57 @@ def test_events_of_one_run_arrive_of_a_large_log(
     assert found.begin == expected.begin
     # the log and the steps are more than 2 MB
     assert sum(sizes) < MOST_BYTES
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A snapshot of vectors of 24 numbers in two namespaces, some without numbers."""
+    numbers = np.random.default_rng(7).normal(size=(3_000, 24)).astype("float32")
+    rows = [
+        {"namespace": f"n{number % 2}", "id": f"v{number}", "vector": vector.tolist()}
+        for number, vector in enumerate(numbers)
+    ]
+    for row in rows[::50]:
+        row |= {"vector": None, "vector_problem": "not a list of numbers"}
+    path = str(tmp_path_factory.mktemp("vectors") / "snapshot")
+    tk.write_snapshot(frame_from_rows(rows, vectors_schema(24)), path)
+
+    return path
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_vectors_are_summed_up_without_their_numbers(
+    engine: str, vectors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of dimensions is in the type of the column."""
+    expected = tk.summarize(tk.read_snapshot(vectors)).lines
+    lines = dict(expected)
+    assert lines["rows"] == "3,000 vectors in 2 namespaces"
+    assert lines["not usable"].startswith("60;")
+    rows = ENGINES[engine](vectors)
+    with counted_bytes(monkeypatch) as sizes:
+        found = dict(tk.summarize(rows).lines)
+    names = ["rows", "dimension", "not usable"]
+    assert [found[name] for name in names] == [lines[name] for name in names]
+    assert sum(sizes) < 10_000
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lengths_of_vectors_are_measured_on_the_workers(
+    engine: str, vectors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number per vector arrives, instead of 24."""
+    expected = norm_bins(tk.read_snapshot(vectors))
+    assert expected.left_out == 60
+    rows = ENGINES[engine](vectors)
+    sizes: list[int] = []
+    if engine == "dask":
+        with counted_bytes(monkeypatch) as sizes:
+            found = norm_bins(rows)
+    else:
+        found = norm_bins(rows)
+    np.testing.assert_array_equal(found.counts, expected.counts)
+    np.testing.assert_allclose(found.edges, expected.edges)
+    assert found.left_out == expected.left_out
+    # the vectors are 288 kB
+    assert sum(sizes) < 50_000

@@ -32,6 +32,7 @@ from toolkit.failures.selection import (
     typed_frame,
 )
 from toolkit.failures.sources import AnyFrame, Request, reduce_together
+from toolkit.failures.sql_results import SqlStep
 from toolkit.secrets.redaction import visible
 from toolkit.tables.freshness import Clock, facts_of_age
 from toolkit.tables.receipt import Receipt, clock_sentence, facts_html
@@ -545,26 +546,39 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
 
 
 def _vectors(frame: AnyFrame) -> _Summed:
-    columns = ["namespace", "vector", "vector_problem"]
-    table = select(frame, columns, doing="summing up vectors", name="frame").table()
-    spaces = len(table["namespace"].unique())
-    lines = [
-        (
-            "rows",
-            f"{counted(table.num_rows, 'vector')} in {counted(spaces, 'namespace')}",
-        )
-    ]
-    kind = table.schema.field("vector").type
+    doing = "summing up vectors"
+    columns = ["namespace", "vector_problem"]
+    rows = select(frame, columns, doing=doing, name="frame").then(_with_problem)
+    spaces = rows.count("namespace", "has_problem_").to_pandas()
+    total = int(spaces["count_"].sum())
+    in_spaces = counted(spaces["namespace"].nunique(dropna=False), "namespace")
+    lines = [("rows", f"{counted(total, 'vector')} in {in_spaces}")]
+    # the type of the column has the number of dimensions, so that no vector is read
+    vectors = select(frame, ["vector"], doing=doing, name="frame")
+    kind = vectors.schema.field("vector").type
     if pa.types.is_fixed_size_list(kind):
         lines.append(("dimension", f"{kind.list_size:,}"))
-    problems = table.num_rows - table["vector_problem"].null_count
+    problems = int(spaces["count_"][spaces["has_problem_"].astype(bool)].sum())
     if problems:
         lines.append(("not usable", f"{problems:,}; see vector_problem"))
-    return table.num_rows, lines
+
+    return total, lines
+
+
+def _problem_marked(table: pa.Table) -> pa.Table:
+    return table.append_column("has_problem_", table["vector_problem"].is_valid())
+
+
+_with_problem: Final = SqlStep(
+    _problem_marked,
+    "(SELECT *, vector_problem IS NOT NULL AS has_problem_ FROM {rows})",
+)
+"""Adds `has_problem_`: whether a vector cannot be used."""
 
 
 def _hits(frame: AnyFrame) -> _Summed:
-    table = select(frame, ["query", "score"], doing="summing up hits").table()
+    doing = "summing up hits"
+    table = select(frame, ["query", "score"], doing=doing).whole_table(doing)
     queries = len(table["query"].unique())
     of_queries = "1 query" if queries == 1 else f"{queries:,} queries"
     lines = [("rows", f"{counted(table.num_rows, 'hit')} of {of_queries}")]

@@ -63,9 +63,9 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
        query  hits  best  median  worst  gap
     0      0     3   0.9     0.7    0.6  0.2
     """
-    table = select(
-        hits, ["query", "score"], doing="summing up scores", name="hits"
-    ).table()
+    doing = "summing up scores"
+    selected = select(hits, ["query", "score"], doing=doing, name="hits")
+    table = selected.whole_table(doing)
     frame = typed_frame(
         query=("Int64", table["query"].to_pylist()),
         score=("float64", table["score"].to_pylist()),
@@ -133,7 +133,8 @@ def score_bins(
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
     largest = positive("largest", largest, finite=False)
     chosen = {} if by is None else {"by": by}
-    table = select(hits, ["score"], doing=doing, name="hits", chosen=chosen).table()
+    selected = select(hits, ["score"], doing=doing, name="hits", chosen=chosen)
+    table = selected.whole_table(doing)
     scores = np.array(table["score"].to_pylist(), dtype=np.float64)  # None is NaN
     values = table[by].to_pylist() if by else ["all hits"] * len(scores)
     is_usable = np.isfinite(scores) & (np.abs(scores) <= largest)
@@ -268,7 +269,7 @@ def score_curves(
     doing = "ordering scores by rank"
     top, largest = whole("top", top), positive("largest", largest, finite=False)
     rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
-    table = rows.table()
+    table = rows.whole_table(doing)
     frame = table.to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
     is_usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
@@ -331,7 +332,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
 
     types = key | {"rank": "Int64", "score": "float64"}
     tables = {
-        name: select(frame, types, doing=doing, name=name).table()
+        name: select(frame, types, doing=doing, name=name).whole_table(doing)
         for name, frame in hits.items()
     }
     try:
@@ -413,26 +414,9 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     """
     doing = "measuring the lengths of vectors"
     bins = whole("bins", bins, most=_MOST_BINS)
-    column = (
-        select(vectors, ["vector"], doing=doing, name="vectors")
-        .table()["vector"]
-        .combine_chunks()
-    )
-
-    if not (pa.types.is_null(column.type) or is_numbers(column.type)):
-        raise InputError(
-            doing,
-            got=f"a column vector of the type {str(column.type)[:80]}",
-            expected="lists of numbers",
-            next_step="Use a frame made by load_vectors or query.",
-        )
-
-    present = column.drop_null()
-    squares = [
-        _squares(present.slice(start, _BATCH))
-        for start in range(0, len(present), _BATCH)
-    ]
-    lengths = np.sqrt(np.concatenate([np.zeros(0), *squares]))
+    measured = select(vectors, ["vector"], doing=doing, name="vectors").then(_measured)
+    lengths = measured.table()["length_"].to_numpy()
+    total = len(lengths)
     lengths = lengths[np.isfinite(lengths)]
     edges, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
 
@@ -446,8 +430,32 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
         edges=edges,
         counts=counts.astype(np.int64),
         zero=int((lengths == 0).sum()),
-        left_out=len(column) - len(lengths),
+        left_out=total - len(lengths),
     )
+
+
+def _measured(table: pa.Table) -> pa.Table:
+    """Return the length of each vector of a batch, as `length_`; it is NaN if there is no vector."""
+    column = table["vector"].combine_chunks()
+    if not (pa.types.is_null(column.type) or is_numbers(column.type)):
+        raise InputError(
+            "measuring the lengths of vectors",
+            got=f"a column vector of the type {str(column.type)[:80]}",
+            expected="lists of numbers",
+            next_step="Use a frame made by load_vectors or query.",
+        )
+
+    lengths = np.full(len(column), np.nan)
+    present = column.drop_null()
+    if len(present):
+        parts = [
+            _squares(present.slice(start, _BATCH))
+            for start in range(0, len(present), _BATCH)
+        ]
+        is_present = column.is_valid().to_numpy(zero_copy_only=False)
+        lengths[is_present] = np.sqrt(np.concatenate(parts))
+
+    return pa.table({"length_": lengths})
 
 
 def _squares(vectors: pa.Array) -> NDArray[np.float64]:
