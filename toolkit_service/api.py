@@ -43,7 +43,7 @@ T = TypeVar("T")
 _MAX_DIGITS: Final = 400  # of an integer; converting 5,000 digits is slow
 _MAX_DEPTH: Final = 200  # levels of arrays and objects
 # a JSON string, with an atomic repetition: no backtracking
-_STRING: Final = r'"(?:[^"\\]|\\.)*+"'
+_STRING: Final = r'"(?>(?:[^"\\]|\\.)*)"'
 _SHOWN: Final = 80  # characters of a value in a message
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")

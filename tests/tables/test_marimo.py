@@ -82,6 +82,7 @@ def test_an_exported_page_of_marimo_has_no_secret(shown, variables, tmp_path):
     assert "own-table" in text
 
 
+@pytest.mark.slow
 def test_a_notebook_that_runs_as_a_script_imports_without_a_warning():
     """Nothing is drawn there, so it is no reason to warn."""
     code = "import marimo, toolkit as tk; tk.load_failures"

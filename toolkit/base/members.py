@@ -28,7 +28,7 @@ SHOWN: Final = 60
 
 _BETWEEN: Final = re.compile(r"[ \t\n\r,:]*+")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
-_TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TEXT: Final = r'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
 # A lone quote starts an unterminated string. Searching after it would take quadratic time.
 _MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 

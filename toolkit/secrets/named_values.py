@@ -135,7 +135,7 @@ _CODE: Final = re.compile(
 
 # Items of a list after the name of a header: ["X-Api-Key", "s3cr3t", "Host", "a.example"]
 _TEXT_ITEM: Final = (
-    r"b?(?:\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^'\\]|\\.)*+)')"
+    r"b?(?:\"(?P<double>(?>(?:[^\"\\]|\\.)*))\"|'(?P<single>(?>(?:[^'\\]|\\.)*))')"
 )
 _ITEM: Final = re.compile(rf"([\"'])(?P<name>{NAME})\1\s{{0,9}},\s{{0,9}}{_TEXT_ITEM}")
 # lists of two items: [["authorization", "s3cr3t"], ["host", "a.example"]]

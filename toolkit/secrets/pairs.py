@@ -67,10 +67,12 @@ _BLOCK: Final = re.compile(
     r"(?P<value>\S[^\r\n]*(?:\r?\n\1[^\r\n]*)*)"
 )
 _QUOTED: Final = {
-    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+)", re.DOTALL)
+    quote: re.compile(rf"{quote}((?>(?:[^{quote}\\]|\\.)*))", re.DOTALL)
     for quote in ('"', "'", "`")
 }
-_STRUCTURE: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|[\[{]|[\]}]", re.DOTALL)
+_STRUCTURE: Final = re.compile(
+    r"\"(?>(?:[^\"\\]|\\.)*)(?:\"|\Z)|[\[{]|[\]}]", re.DOTALL
+)
 _DEPTH_CHANGE: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
 # A header line ends with the line (also if that is written as an escape), or with the JSON text around it:
 #   Cookie: «a=1»\r\nHost: …   two characters each for \r and \n, as in a string of JSON

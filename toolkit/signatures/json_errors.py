@@ -67,7 +67,7 @@ _TYPE_NAME: Final = re.compile(r"[A-Za-z_][\w.:\\$\-]{1,80}")
 _INSPECTED: Final = re.compile(r"#<([A-Z][\w:]{0,100})(?:: (.*))?>", re.DOTALL)
 """An exception as Ruby prints it: "#<Timeout::Error: no answer>"."""
 
-_JSON_SIGN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],]', re.DOTALL)
+_JSON_SIGN: Final = re.compile(r'"(?>(?:[^"\\]++|\\.)*)("?)|[{}\[\],]', re.DOTALL)
 """A string, with the closing quote unless it is cut off, or a bracket or comma between strings."""
 
 

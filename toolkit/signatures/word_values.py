@@ -78,7 +78,7 @@ _NUMBERED: Final = r"""
     (?P<hex>\b0[xX][0-9a-fA-F]+\b)
     # every other word with a digit: order-17, 35ms, v1.2.3, com.acme.Job17, 1,024
   | (?P<word>(?<![\w<])(?!\w+:/)
-          (?=(?:[A-Za-z_+\-#]|(?!\d)[\u00c0-\uffff])*+(?:[^\W\d]|[.\-@#:/])*+\d)
+          (?=(?>(?:[A-Za-z_+\-#]|(?!\d)[\u00c0-\uffff])*)(?>(?:[^\W\d]|[.\-@#:/])*)\d)
           [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
 """
 _VALUES: Final = re.compile(
@@ -93,7 +93,7 @@ _VALUES_WITHOUT_DIGITS: Final = re.compile(
 """The values of a word without digits. `_NUMBERED` takes the square of a word's length to find no digit."""
 _DIGIT: Final = re.compile(r"\d")
 _DOTTED_NAME: Final = re.compile(
-    r"(?:[A-Za-z_'\"\-,;!?()\[\]{}.]|(?<=\w)\$)*+:?", re.ASCII
+    r"(?>(?:[A-Za-z_'\"\-,;!?()\[\]{}.]|(?<=\w)\$)*):?", re.ASCII
 )
 """A word such as `java.lang.Error:`, which is no value unless a part of it is one of `_ENDS_OF_PLACES`."""
 _ENDS_OF_PLACES: Final = re.compile(rf"\.(?:{_EXTENSIONS}|{_DOMAINS})(?!\w)")

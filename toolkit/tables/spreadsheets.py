@@ -54,7 +54,7 @@ _UNSEEN: Final = (
 )
 # a program that expects another separator ends a cell at it, or at a line's end, in spite of the quotes
 _BEGINS_FORMULA: Final = re.compile(
-    rf"\A(?=[\s{_UNSEEN}]*+{_SIGN}|[\t\n])|(?<=[;|\t\n])(?=(?:[^\S\t\n]|[\"{_UNSEEN}])*+{_SIGN})"
+    rf"\A(?=[\s{_UNSEEN}]*+{_SIGN}|[\t\n])|(?<=[;|\t\n])(?=(?>(?:[^\S\t\n]|[\"{_UNSEEN}])*){_SIGN})"
 )
 
 

@@ -44,7 +44,7 @@ _LINE: Final = 16
 # If a body is truncated within a string, the string extends to the end. Searching after the quote would take
 # quadratic time.
 _JSON: Final = re.compile(
-    r'(?P<name>"(?:[^"\\]|\\.)*+"(?=:))|(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))'
+    r'(?P<name>"(?>(?:[^"\\]|\\.)*)"(?=:))|(?P<text>"(?>(?:[^"\\]|\\.)*)(?:"|\\?\Z))'
     r"|(?P<number>-?\d[\d.eE+\-]*)|(?P<word>\b(?:true|false|null|NaN|-?Infinity)\b)"
 )
 _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
