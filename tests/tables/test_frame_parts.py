@@ -127,3 +127,19 @@ def test_few_files_are_in_memory_while_parts_are_processed(tmp_path):
 
     assert sum(parts.map(rows_of, ["vector"])) == 800_000
     assert most < 120e6
+
+
+def test_a_dataset_with_a_filter_and_a_partitioned_one_are_read(tmp_path):
+    """A filter of Arrow applies to rows of files, and values of a partition are only in names of folders."""
+    table = pa.table({"id": ["a", "b", "c"], "lang": ["en", "de", "en"]})
+    ds.write_dataset(
+        table, tmp_path, format="parquet", partitioning=["lang"], partitioning_flavor="hive"
+    )  # fmt: skip
+    dataset = ds.dataset(tmp_path, partitioning="hive")
+    for source, expected in (
+        (dataset, {"a": "en", "b": "de", "c": "en"}),
+        (dataset.filter(ds.field("lang") == "en"), {"a": "en", "c": "en"}),
+    ):
+        parts = frame_parts.frame_parts(source)
+        found = pd.concat(parts.map(lambda part: part, ["id", "lang"]))
+        assert dict(zip(found["id"], found["lang"], strict=True)) == expected

@@ -17,12 +17,12 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
+from toolkit.base.times import milliseconds
 from toolkit.failures.changed_rates import bin_width
 from toolkit.failures.comparable_rows import has_signatures
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, groups_of_signatures
 from toolkit.failures.id_join import IdJoin, in_numbers, in_queue_only
-from toolkit.failures.outcome_names import SEEN_LATE
 from toolkit.failures.outcomes import times_of_loads
 from toolkit.failures.selection import opened, receipt_of, select_timed
 from toolkit.failures.signed_failures import GROUPED, grouped_columns
@@ -32,8 +32,6 @@ from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
 from toolkit.tables.signed_rows import SIGNATURE, are_signed
 
 _DOING: Final = "comparing failures"
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_EPOCH: Final = pd.Timestamp(0, tz="UTC")
 _JOINED: Final = ("dlq_id", SIGNATURE, GONE_AFTER, GONE_BEFORE)
 _TIMES: Final = ("first_", "last_", "failed_")
 
@@ -176,28 +174,22 @@ class CountedFrames:
         """Return the counts with bins of a span of time."""
         first, width = 0, 1
         if pd.notna(span[0]):
-            first, last = (_number(time) for time in span)
+            first, last = map(milliseconds, span)
             width = bin_width(first, last)
         before, after = self.frames
         failed_before, failed_after = (pd.Series([time]) for time in self.last)
         loads = times_of_loads(before, after, failed_before, failed_after, self.now)
-        start, end = (_number(time) if pd.notna(time) else None for time in loads)
+        start, end = (milliseconds(time) if pd.notna(time) else None for time in loads)
 
         join = IdJoin(
             first=first,
             width=width,
-            kept=None if self.kept is None else self.kept // _MILLISECOND,
-            late=SEEN_LATE // _MILLISECOND,
+            kept=self.kept,
             is_one_history=is_one_history,
             start=start,
             end=end,
         )
         return _timed(self._numbers().reduce(join))
-
-
-def _number(time: pd.Timestamp) -> int:
-    """Return the whole milliseconds since 1970."""
-    return (time - _EPOCH) // _MILLISECOND
 
 
 def _timed(counted: pa.Table) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,35 +23,53 @@ from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE, TIME
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+def is_expired(at: Any, seen: Any, missed: Any, kept: timedelta | None) -> pa.Array:
+    """Return which entries expired, as `find_retry_outcomes` decides it without a run log.
+
+    `at` is when each entry failed, `seen` and `missed` when it was last seen and first missed, in
+    milliseconds. If the retention `kept` is unknown, no entry counts as expired.
+    """
+    if kept is None:
+        return pa.repeat(pa.scalar(value=False), len(at))
+
+    expires = pc.add(at, kept // _MILLISECOND)
+    ended_while_missing = pc.less_equal(expires, missed)
+    was_seen_late = pc.less_equal(pc.subtract(expires, seen), SEEN_LATE // _MILLISECOND)
+    return pc.fill_null(pc.and_(ended_while_missing, was_seen_late), fill_value=False)
+
+
+def expired_sql(at: str, seen: str, missed: str, kept: timedelta | None) -> str:
+    """Return `is_expired` as a condition of SQL."""
+    if kept is None:
+        return "false"
+
+    expires = f"{at} + {kept // _MILLISECOND}"
+    late = SEEN_LATE // _MILLISECOND
+    return f"coalesce({expires} <= {missed} AND {expires} - {seen} <= {late}, false)"
+
+
 def with_expired(kept: timedelta | None) -> SqlStep:
     """Return the step that adds `expired_`: whether a failure left the queue because it expired."""
-    if kept is None:
-        return SqlStep(_never_expired, "(SELECT *, false AS expired_ FROM {rows})")
-
-    length, late = kept // _MILLISECOND, SEEN_LATE // _MILLISECOND
-    expires, seen = f"epoch_ms(when_) + {length}", f"epoch_ms({GONE_AFTER})"
-    is_expired = (
-        f"{expires} <= epoch_ms({GONE_BEFORE}) AND {expires} - {seen} <= {late}"
+    at, seen, missed = (
+        f"epoch_ms({name})" for name in ("when_", GONE_AFTER, GONE_BEFORE)
     )
+    expired = expired_sql(at, seen, missed, kept)
     return SqlStep(
-        partial(_expired, length, late),
-        f"(SELECT *, coalesce({is_expired}, false) AS expired_ FROM {{rows}})",  # noqa: S608 - names and numbers only
+        partial(_with_expired, kept),
+        f"(SELECT *, {expired} AS expired_ FROM {{rows}})",  # noqa: S608 - names and numbers only
     )
 
 
-def _never_expired(table: pa.Table) -> pa.Table:
-    never = pa.repeat(pa.scalar(value=False), table.num_rows)
-    return table.append_column("expired_", never)
+def _with_expired(kept: timedelta | None, table: pa.Table) -> pa.Table:
+    at = in_milliseconds(table)
+    seen = missed = at
+    # without a retention, frames may lack these columns
+    if kept is not None:
+        seen, missed = (
+            in_milliseconds(table, name) for name in (GONE_AFTER, GONE_BEFORE)
+        )
 
-
-def _expired(length: int, late: int, table: pa.Table) -> pa.Table:
-    """Add `expired_`, as `find_retry_outcomes` decides it without a run log."""
-    seen, missed = (in_milliseconds(table, name) for name in (GONE_AFTER, GONE_BEFORE))
-    expires = pc.add(in_milliseconds(table), length)
-    is_expired = pc.and_(
-        pc.less_equal(expires, missed), pc.less_equal(pc.subtract(expires, seen), late)
-    )
-    return table.append_column("expired_", pc.fill_null(is_expired, fill_value=False))
+    return table.append_column("expired_", is_expired(at, seen, missed, kept))
 
 
 def outcomes_without_runs(kept: timedelta | None, not_gone: str) -> Step:

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.failures.expired_entries import expired_sql, is_expired
 from toolkit.failures.partial_results import Counts, divided_by_hash
 from toolkit.failures.selection import in_milliseconds
 from toolkit.failures.sql_results import SqlStep
@@ -88,10 +91,8 @@ class IdJoin:
     """Where the first bin begins."""
     width: int
     """Length of a bin."""
-    kept: int | None
+    kept: timedelta | None
     """How long the queue keeps entries; None if unknown."""
-    late: int
-    """If an entry was seen within this time before it expired, it has expired."""
     is_one_history: bool
     """Whether both frames are spans of one history, in which entries that left also count."""
     start: int | None
@@ -124,11 +125,16 @@ class IdJoin:
             seen = entries.of_second(seen, _number(self.start))
             missed = entries.of_second(missed, _number(self.end))
         left = entries.is_first & ~shared
+        at, seen, missed = (
+            pa.array(times, from_pandas=True) for times in (entries.at, seen, missed)
+        )
         columns = {
             SIGNATURE: merged[SIGNATURE],
             SIDE: merged[SIDE],
             "shared_": shared,
-            "expired_": left & self._is_expired(entries.at, seen, missed),
+            "expired_": pc.and_(
+                pa.array(left), is_expired(at, seen, missed, self.kept)
+            ),
             "repeated_": entries.repeated(),
             "bin_": pa.array((entries.at - self.first) // self.width, from_pandas=True),
             "at_": merged["at_"],
@@ -137,12 +143,6 @@ class IdJoin:
         counted = pa.table(columns).filter(pa.array(entries.stays))
 
         return _COUNTS.of_batch(counted)
-
-    def _is_expired(self, at: _Floats, seen: _Floats, missed: _Floats) -> _Booleans:
-        """Return which entries expired, as `find_retry_outcomes` decides it without a run log."""
-        expires = at + _number(self.kept)
-        # a comparison with a missing time is false
-        return (expires <= missed) & (expires - seen <= self.late)
 
     def sql(self, rows: str) -> str:
         """Return the same counts as a query."""
@@ -154,8 +154,7 @@ class IdJoin:
         if self.is_one_history:
             stays, seen, missed = "true", "seen_", "missed_"
 
-        expires = f"at_ + {_sql_number(self.kept)}"
-        is_expired = f"{expires} <= {missed} AND {expires} - {seen} <= {self.late}"
+        expired = expired_sql("at_", seen, missed, self.kept)
         keys = ", ".join(_COUNTS.keys)
         return f"""
             WITH rows_of_join AS (SELECT *, {stays} AS stays FROM {rows}),
@@ -175,7 +174,7 @@ class IdJoin:
             ),
             counted AS (
                 SELECT *, (at_ - {self.first}) // {self.width} AS bin_,
-                    {SIDE} = 0 AND NOT shared_ AND coalesce({is_expired}, false) AS expired_
+                    {SIDE} = 0 AND NOT shared_ AND {expired} AS expired_
                 FROM joined
             )
             SELECT {keys}, count(*) AS count_, min(at_) AS first_, max(at_) AS last_, min(failed_) AS failed_

@@ -75,11 +75,9 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
 
     texts_or_none = list(map(_text_or_none, texts))
     signatures = sign(texts_or_none)
-    # many messages share few kinds, so an id is computed once per kind
-    kinds = {text: one.identity for text, one in signatures.items()}
-    ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
+    ids = dict(zip(signatures, ids_of(signatures.values()), strict=True))
 
-    return [ids[kinds[text]] for text in texts_or_none]
+    return [ids[text] for text in texts_or_none]
 
 
 def _text_or_none(text: Any) -> str | None:
@@ -188,6 +186,14 @@ class Signature(NamedTuple):
     def id(self) -> str:
         """The id, which is equal if the kind, the facts and the templates are equal."""
         return signature_id(*self.identity)
+
+
+def ids_of(signatures: Iterable[Signature]) -> list[str]:
+    """Return the id of each signature. Many messages share few kinds, so an id is computed once per kind."""
+    kinds = [one.identity for one in signatures]
+    ids = {kind: signature_id(*kind) for kind in set(kinds)}
+
+    return [ids[kind] for kind in kinds]
 
 
 def sign(

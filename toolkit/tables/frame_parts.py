@@ -206,18 +206,32 @@ def _batches_of_dataset(
         "batch_size": MOST_ROWS,
         "batch_readahead": _READ_AHEAD,
     }
-    # A scan of all files reads ahead up to 1 GiB while a batch is processed, whatever the options. A scan
-    # of one file reads ahead within this file only. On an object store, reading ahead saves a wait per file.
-    if isinstance(getattr(dataset, "filesystem", None), LocalFileSystem):
+    files = _local_files(dataset)
+    if files:
         batches = chain.from_iterable(
-            file.to_batches(schema=dataset.schema, **options)
-            for file in dataset.get_fragments()
+            file.to_batches(schema=dataset.schema, **options) for file in files
         )
     else:
         batches = dataset.to_batches(fragment_readahead=_READ_AHEAD, **options)
 
     schema = pa.schema([dataset.schema.field(name) for name in names])
     return _mapped(batches, schema, function)
+
+
+def _local_files(dataset: ds.Dataset) -> list[ds.Fragment]:
+    """Return the files of a local dataset, which are scanned one by one; none of any other dataset.
+
+    A scan of all files reads ahead up to 1 GiB while a batch is processed, whatever the options. A scan of
+    one file reads ahead within this file only. On an object store, reading ahead saves a wait per file.
+    """
+    if not isinstance(getattr(dataset, "filesystem", None), LocalFileSystem):
+        return []
+
+    try:
+        return list(dataset.get_fragments())
+    except ValueError:
+        # a dataset with a filter has none, because its files also have other rows
+        return []
 
 
 def _batches_of_relation(

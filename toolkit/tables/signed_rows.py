@@ -32,8 +32,8 @@ from toolkit.signatures.signing import (
     Learned,
     Signature,
     document_of,
+    ids_of,
     sign,
-    signature_id,
     with_stable_parts,
 )
 from toolkit.tables.masking import ColumnMasker
@@ -185,12 +185,7 @@ def with_signatures(
         return table, learned
 
     rows = sign_rows(table, learned, reader)
-    # many bodies share few kinds, so an id is computed once per kind
-    kinds = [document.identity for document in rows.documents]
-    id_of = {kind: signature_id(*kind) for kind in set(kinds)}
-    ids = pa.array(map(id_of.__getitem__, kinds), pa.string()).take(
-        pa.array(rows.codes)
-    )
+    ids = pa.array(ids_of(rows.documents), pa.string()).take(pa.array(rows.codes))
     if position < 0:
         table = table.append_column(SIGNATURE, ids)
     else:
