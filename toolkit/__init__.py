@@ -43,5 +43,6 @@ __all__, __getattr__, __dir__ = lazy_names(
 if "IPython" in sys.modules:
     import_module("toolkit.tables.frames").show_in_notebooks()
 
-if "marimo" in sys.modules:
+# Not "marimo", which may be a file of the user with that name, or blocked by None.
+if "marimo._output" in sys.modules:
     import_module("toolkit.tables.marimo_tables").mask_in_marimo()

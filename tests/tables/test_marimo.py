@@ -87,3 +87,17 @@ def test_a_notebook_that_runs_as_a_script_imports_without_a_warning():
     """Nothing is drawn there, so it is no reason to warn."""
     code = "import marimo, toolkit as tk; tk.load_failures"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+
+
+def test_a_file_named_marimo_is_not_taken_for_marimo(tmp_path):
+    """Import the toolkit beside a module of the user that has the name of the package."""
+    (tmp_path / "marimo.py").write_text("answer = 42\n")
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import marimo, toolkit; print(marimo.answer)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("42\n", "")

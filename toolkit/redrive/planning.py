@@ -127,15 +127,15 @@ def plan_redrive(
         canaries=canaries, wave=wave, stop_above=stop_above, deadline=seconds, rate=rate,
         parallelism=parallelism,
     )  # fmt: skip
+    returned: frozenset[str] = frozenset()
+    if history is not None:
+        returned = returned_entries(history)
     columns = [
         *_NEEDED,
         *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN),
     ]
     needed = select(failures, columns, doing=_DOING)
     needed.check_memory(_DOING)
-    returned: frozenset[str] = frozenset()
-    if history is not None:
-        returned = returned_entries(history)
     kept = retention_of(failures, retention).length
     frame = to_frame(needed.table())
     # in one order, because titles and learned rules may depend on it

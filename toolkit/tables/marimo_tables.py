@@ -26,7 +26,8 @@ def mask_in_marimo() -> None:
 
     A notebook that runs as a script draws nothing.
     """
-    if not sys.modules["marimo"].running_in_notebook():
+    running_in_notebook = getattr(sys.modules["marimo"], "running_in_notebook", None)
+    if running_in_notebook is not None and not running_in_notebook():
         return
 
     formatting = sys.modules.get("marimo._output.formatting")
