@@ -87,13 +87,31 @@ def pytest_runtest_makereport(
     return report
 
 
+# Chromium keeps the last list of these only. The lines before the empty one repeat the list of Playwright.
+# For each window, Chromium draws two pages of suggestions for its address bar, in two seconds, and starts
+# a process for a next page. No test uses them.
+_FEATURES_OFF = """
+AvoidUnnecessaryBeforeUnloadCheckSync DestroyProfileOnBrowserClose HttpsUpgrades
+HttpsFirstBalancedModeAutoEnable LensOverlay MediaRouter PaintHolding ThirdPartyStoragePartitioning
+AvoidCorsURLLoaderRestartOnRedirect OptimizationHints NetworkTimeServiceQuerying AimEnabled
+PreconnectToSearch
+
+WebUIOmniboxPopup WebUIOmniboxAimPopup SpareRendererForSitePerProcess
+"""
+
+
 @contextmanager
 def launched_chromium() -> Iterator[Browser]:
-    """Run the system's Chromium, without network requests of its own."""
+    """Run the system's Chromium, without network requests or suggestions of its own."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                f"--disable-features={','.join(_FEATURES_OFF.split())}",
+            ],
         )
         yield browser
         browser.close()
