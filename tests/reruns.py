@@ -7,11 +7,26 @@ so that somebody repairs it.
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from _pytest.terminal import TerminalReporter
 
 ALLOWED = 3
 """Unstable tests that a run may have. With more of them, something else is wrong."""
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-rerunfailures has connected
+def pytest_configure(config: pytest.Config) -> None:
+    """Send the counts of reruns at once.
+
+    For each test, pytest-rerunfailures sends two short messages from the worker to the controller, and waits for
+    the response. With Nagle's algorithm, the second message waits for the acknowledgement of the first one,
+    which takes 40 ms: for 20,000 tests, 13 minutes.
+    """
+    connection = getattr(getattr(config, "failures_db", None), "sock", None)
+    if connection is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _unstable(terminal: TerminalReporter) -> dict[str, str]:
