@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
-import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -71,9 +71,12 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return f"{beginning}... {len(val):,} {zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
+_HOME_NUMBERS = itertools.count()
+
+
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for those of the tests; pytest lists all of its own whenever it makes another."""
+    """The folder of all homes; pytest lists all of its own folders whenever it makes another."""
     return tmp_path_factory.mktemp("homes")
 
 
@@ -88,13 +91,16 @@ def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def clean_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No address or token from outside, a masking key of the test's own, and no figure of an earlier test."""
+    """No address or token from outside, a masking key of the test's own, and no figure of an earlier test.
+
+    The home does not exist until something is written there: most of 20,000 tests write nothing.
+    """
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")
     for name in list(os.environ):
         if name.startswith(_PREFIXES):
             monkeypatch.delenv(name)
-    home = Path(tempfile.mkdtemp(dir=homes))
+    home = homes / str(next(_HOME_NUMBERS))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     return home
 
