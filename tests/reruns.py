@@ -20,9 +20,9 @@ ALLOWED = 3
 def pytest_configure(config: pytest.Config) -> None:
     """Send the counts of reruns at once.
 
-    For each test, pytest-rerunfailures sends two short messages from the worker to the controller, and waits for
-    the response. With Nagle's algorithm, the second message waits for the acknowledgement of the first one,
-    which takes 40 ms: for 20,000 tests, 13 minutes.
+    For each test, pytest-rerunfailures sends two short messages from the worker to the controller, and waits
+    for the response. With Nagle's algorithm, the second message waits for the acknowledgement of the first
+    one, which takes 40 ms: for 20,000 tests, 13 minutes.
     """
     connection = getattr(getattr(config, "failures_db", None), "sock", None)
     if connection is not None:
