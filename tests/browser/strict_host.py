@@ -27,10 +27,13 @@ POLICY = (
 )
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 # The frame: a model as in the specification of anywidget, and nothing else.
-_FRAME = """<!doctype html><html lang="en" data-jp-theme-light="LIGHT" class="THEME">
+_FRAME = """<!doctype html><html lang="en" data-jp-theme-light="true" class="light">
 <head><meta charset="utf-8">META
-<title>A panel</title><style>body { background: PAPER; margin: 8px }</style></head>
-<body class="vscode-THEME"><main></main>
+<title>A panel</title><style>
+body { background: #fff; margin: 8px }
+.dark body { background: #15181c }
+</style></head>
+<body class="vscode-light"><main></main>
 <script nonce="host">
 const report = (kind, value) => parent.postMessage({ kind, value }, "*");
 addEventListener("securitypolicyviolation", (event) => report("wrong", event.violatedDirective));
@@ -88,6 +91,13 @@ const frame = document.querySelector("iframe");
 window.toFrame = (message) => frame.contentWindow.postMessage(message, "*");
 addEventListener("message", ({ data }) => window.fromFrame(data.kind, JSON.stringify(data.value ?? null)));
 </script></body></html>"""
+# What JupyterLab, VS Code and Colab change in the page when a user chooses another theme.
+_DRESS = """(scheme) => {
+  document.documentElement.className = scheme;
+  document.documentElement.dataset.jpThemeLight = String(scheme === "light");
+  document.body.className = `vscode-${scheme}`;
+}"""
+SCHEMES = ("light", "dark")
 _NO_STATE = {"layout", "tabbable", "tooltip"}
 
 
@@ -143,10 +153,16 @@ class StrictHost:
         # without a result: this is called while the page waits for this process
         self.page.evaluate("(message) => { window.toFrame(message) }", message)
 
+    def dress(self, scheme: str) -> None:
+        """Change the theme of the host to `light` or `dark`."""
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.frames[1].evaluate(_DRESS, scheme)
+
     def violations(self) -> list[tuple[str, str]]:
         """What axe-core finds wrong in the panel: each rule with its first element. axe needs `eval`."""
         frame = self.page.frames[1]
-        frame.evaluate(AXE.read_text(encoding="utf-8"))
+        if frame.evaluate("typeof axe") == "undefined":
+            frame.evaluate(AXE.read_text(encoding="utf-8"))
         found = frame.evaluate("axe.run('.tk-panel', {resultTypes: ['violations']})")
         assert found["passes"], "axe found nothing to look at"
         return [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
@@ -164,12 +180,11 @@ def strict_host(
     panel: PagePanel,
     *,
     policy: str | None = POLICY,
-    scheme: str = "light",
     **options: Any,
 ) -> Iterator[StrictHost]:
-    """Show a panel in a sandboxed frame. `policy` is None for tools that call `eval`."""
+    """Show a panel in a sandboxed frame, in a light theme. `policy` is None for tools that call `eval`."""
     context = browser.new_context(
-        color_scheme=scheme, **{"viewport": {"width": 1100, "height": 1400}, **options}
+        color_scheme="light", viewport={"width": 1100, "height": 1400}, **options
     )
     page = context.new_page()
     shown = StrictHost(page, panel)
@@ -179,11 +194,7 @@ def strict_host(
     meta = ""
     if policy is not None:
         meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    paper = {"light": "#fff", "dark": "#15181c"}[scheme]
-    inner = _FRAME.replace("META", meta).replace("THEME", scheme)
-    inner = inner.replace("LIGHT", str(scheme == "light").lower()).replace(
-        "PAPER", paper
-    )
+    inner = _FRAME.replace("META", meta)
     object.__setattr__(panel, "send", shown.custom)
     page.set_content(_PAGE.replace("FRAME", html.escape(inner, quote=True)))
     try:
