@@ -624,14 +624,15 @@ def _read(escape: str) -> str:
     return chr(int(digits[1], 16)) if digits else escape[-1]
 
 
-def _encoded(text: str) -> Iterator[str]:
-    """What runs of base64 and of hexadecimal digits stand for."""
+def _encoded_runs(text: str) -> set[str]:
+    """Return the runs of letters and signs that may be base64 or hexadecimal."""
     # with {16,}, re would begin anew at each character of a shorter run
-    runs = [
-        run
-        for run in re.findall(r"[\w+/\-][\w+/\-]*", text, re.ASCII)
-        if len(run) >= 16
-    ]
+    runs = re.findall(r"[\w+/\-][\w+/\-]*", text, re.ASCII)
+    return {run for run in runs if len(run) >= 16}
+
+
+def _decoded(runs: Iterable[str]) -> Iterator[str]:
+    """Yield the text that runs stand for as base64 or as hexadecimal digits, from each place they may begin."""
     for run in runs:
         plain = run.replace("-", "+").replace("_", "/")
         for start in range(4):
@@ -647,8 +648,12 @@ def shown(text: str, secrets: Iterable[str]) -> dict[str, str]:
     """The secrets that a text shows, whatever it writes them like, each with what stands around it."""
     wanted = {secret: _windows(secret) for secret in dict.fromkeys(secrets)}
     found: dict[str, str] = {}
+    decoded_runs: set[str] = set()
     for reading in readings(text):
-        for part in (reading, "\n".join(_encoded(reading))):
+        # most runs have no escapes, and are the same in each reading
+        new_runs = _encoded_runs(reading) - decoded_runs
+        decoded_runs |= new_runs
+        for part in (reading, "\n".join(_decoded(new_runs))):
             lower = part.lower()
             for secret, windows in wanted.items():
                 for window in windows:

@@ -172,7 +172,10 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
     best = np.full(bounds.size, np.inf)
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)
-    candidates = np.array([0], dtype=np.intp)
+    events_until, share_until = total[bounds], share[bounds]
+    # The starts that can still win are the first `count` numbers: an array that grows is copied for each bound.
+    numbers = np.zeros(bounds.size, dtype=np.intp)
+    count = 1
 
     fresh = 1
     for index in range(1, bounds.size):
@@ -181,17 +184,23 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
             continue
         # A start can be chosen as soon as a level from there to `end` has the shortest length.
         while bounds[fresh] <= end - TUNING.shortest:
-            if np.isfinite(best[fresh]):
-                candidates = np.append(candidates, fresh)
+            if best[fresh] < np.inf:
+                numbers[count] = fresh
+                count += 1
             fresh += 1
 
-        starts = bounds[candidates]
+        candidates = numbers[:count]
+        events = events_until[index] - events_until[candidates]
         cost = best[candidates] + _cost(
-            total[end] - total[starts], share[end] - share[starts]
+            events, share_until[index] - share_until[candidates]
         )
-        winner = int(np.argmin(cost))
+        winner = cost.argmin()
         best[index], origin[index] = cost[winner] + penalty, candidates[winner]
-        candidates = candidates[cost <= best[index]]
+        can_win = cost <= best[index]
+        if not can_win.all():
+            kept = candidates[can_win]
+            count = kept.size
+            numbers[:count] = kept
 
     level_starts: list[int] = []
     index = bounds.size - 1
@@ -206,7 +215,11 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
 def _cost(events: Floats, share: Floats) -> Floats:
     """Return the negative maximised log-likelihood of levels, without terms that are equal for all."""
     # A level with n events in a share s has the rate n / s, and the log-likelihood n log(n / s) - n.
-    logs = np.log(events / share, out=np.zeros_like(events), where=events > 0)
+    has_events = events > 0
+    rates = events / share
+    if has_events.all():
+        return np.asarray(events - events * np.log(rates))
+    logs = np.log(rates, out=np.zeros(events.shape), where=has_events)
     return np.asarray(events - events * logs)
 
 
