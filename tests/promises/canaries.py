@@ -632,7 +632,7 @@ def _encoded_runs(text: str) -> set[str]:
 
 
 def _decoded(runs: Iterable[str]) -> Iterator[str]:
-    """Yield the text that runs stand for as base64 or as hexadecimal digits, from each place they may begin."""
+    """Yield the text that runs stand for as base64 or as hexadecimal digits, from each possible start."""
     for run in runs:
         plain = run.replace("-", "+").replace("_", "/")
         for start in range(4):

@@ -173,7 +173,7 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)
     events_until, share_until = total[bounds], share[bounds]
-    # The starts that can still win are the first `count` numbers: an array that grows is copied for each bound.
+    # The first `count` numbers are the starts that can still win. To grow an array is to copy it each time.
     numbers = np.zeros(bounds.size, dtype=np.intp)
     count = 1
 
