@@ -50,24 +50,24 @@ def sample():
 def environment(sample):
     """The variables of the service. The namespaces that a page adds are deleted after it."""
     own = set(tk.list_namespaces(sample))
-    yield {**environment_for(sample), "MPLBACKEND": "agg"}
+    yield environment_for(sample)
     for namespace in set(tk.list_namespaces(sample)) - own:
         tk.delete_namespace(sample, namespace, confirm=True)
 
 
+@pytest.fixture(scope="module")
+def processes():
+    """Processes for pages, which need not import everything again."""
+    with runpy.run_path(str(DOCS / "run_pages.py"))["PageProcesses"]() as started:
+        yield started
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, environment, tmp_path):
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, environment, processes):
     """Block after block, as its reader would, on a service with the sample history."""
-    done = subprocess.run(
-        [sys.executable, DOCS / "run_pages.py", "--here", page],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    status, printed = processes.run(page, environment)
+    assert status == 0, printed
 
 
 @pytest.mark.slow
