@@ -13,7 +13,6 @@ from typing import (
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit_service.vectors import bodies
@@ -110,7 +109,7 @@ def score_numbers(scores: Sequence[float]) -> list[float]:
             np.array(scores, dtype=np.float64), _FLOAT32.min, _FLOAT32.max
         ).astype(np.float32)
 
-    numbers: list[float] = pc.cast(_digits(singles), pa.float64()).to_pylist()
+    numbers: list[float] = _digits(singles).cast(pa.float64()).to_pylist()
     return numbers
 
 
@@ -126,6 +125,8 @@ def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
     if not arrays:
         return []
 
+    import pyarrow.compute as pc  # noqa: PLC0415 - a tenth of the start of the service, which may have no vectors
+
     ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int32)
     rows = pa.ListArray.from_arrays(pa.array(ends), _digits(np.concatenate(arrays)))
 
@@ -136,7 +137,9 @@ def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
 
 
 def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
-    digits = pc.cast(pa.array(singles), pa.string())
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    digits = pa.array(singles).cast(pa.string())
     is_whole = (singles == np.rint(singles)) & (np.abs(singles) < _EXPONENT_FROM)
     if is_whole.any():
         # 1 becomes 1.0: some readers distinguish integers from floats
