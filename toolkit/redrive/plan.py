@@ -403,12 +403,16 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
-def _texts(frame: pd.DataFrame) -> list[list[str | None]]:
+def _texts(frame: pd.DataFrame) -> list[tuple[str | None, ...]]:
     """Return the rows of a plan with all values as strings, as the hash covers them."""
-    return [list(map(_string, row)) for row in frame.itertuples(index=False)]
-
-
-def _string(value: Any) -> str | None:
-    if pd.isna(value):
-        return None
-    return str(value)
+    columns = []
+    for name in frame.columns:
+        is_missing = frame[name].isna().tolist()
+        texts = map(str, frame[name])
+        columns.append(
+            [
+                None if missing else text
+                for text, missing in zip(texts, is_missing, strict=True)
+            ]
+        )
+    return list(zip(*columns, strict=True))
