@@ -162,14 +162,16 @@ def engines(frame: pd.DataFrame, folder: str) -> dict[str, Any]:
     table = to_table(frame, FAILURES)
     path = str(Path(folder) / "failures")
     tk.write_snapshot(frame, path)
+    partitioned = dask.dataframe.from_pandas(
+        frame.reset_index(drop=True), npartitions=3, sort=False
+    )
     return {
         "arrow": table,
         "path": path,
         "snapshot": tk.open_snapshot(path),
         "duckdb": duckdb.connect().from_arrow(table),
-        "dask": dask.dataframe.from_pandas(
-            frame.reset_index(drop=True), npartitions=3, sort=False
-        ),
+        # Dask converts the text of a pandas frame in each analysis, unless it keeps the partitions
+        "dask": partitioned.persist(),
     }
 
 
@@ -245,7 +247,7 @@ def test_groups_by_stored_signatures_are_those_of_the_rows(rows):
                 duckdb.connect().from_arrow(table),
                 dask.dataframe.from_pandas(
                     table.to_pandas(), npartitions=2, sort=False
-                ),
+                ).persist(),
             ):
                 pd.testing.assert_frame_equal(
                     tk.group_failures(other, rules=rules).frame, expected

@@ -104,10 +104,15 @@ def _compared_rows(
 
 def check_memory(rules: GroupRules, **frames: Any) -> None:
     """Raise NotEnoughMemoryError if one of several frames would not fit into memory, before any is read."""
+    # one frame may be given for several arguments, and to count the rows of a Dask frame is to read a column
+    fitting: list[Any] = []
     for name, frame in frames.items():
-        if frame is not None:
-            _, rows = _compared_rows(frame, name, rules, signed=True)
-            rows.check_memory(_DOING)
+        if frame is None or any(frame is another for another in fitting):
+            continue
+
+        _, rows = _compared_rows(frame, name, rules, signed=True)
+        rows.check_memory(_DOING)
+        fitting.append(frame)
 
 
 def has_signatures(rows: SelectedRows) -> bool:

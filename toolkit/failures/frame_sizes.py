@@ -84,5 +84,8 @@ def _first_of_partitions(frame: Any) -> pa.Table:
 
 def _head(frame: Any) -> pd.DataFrame:
     """Return the first rows of each partition, in one frame."""
-    found: pd.DataFrame = frame.map_partitions(pd.DataFrame.head, _FIRST).compute()
+    # without `meta`, Dask calls the function with made-up rows to find out the columns
+    empty = frame._meta  # noqa: SLF001 - Dask's own libraries read it
+    first_rows = frame.map_partitions(pd.DataFrame.head, _FIRST, meta=empty)
+    found: pd.DataFrame = first_rows.compute()
     return found
