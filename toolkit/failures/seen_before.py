@@ -33,7 +33,7 @@ from toolkit.failures.selection import typed_rows
 from toolkit.failures.signed_failures import read_rules
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.text_index import Match, TextIndex
-from toolkit.loading.text_embedding import Embed
+from toolkit.loading.text_embedding import Embed, check_embed
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.signatures.signing import error_signatures
@@ -299,6 +299,7 @@ def _similar_remembered(
 ) -> SimilarFailures:
     """Compare groups of failures with the groups that are stored in a vector index."""
     endpoint_of(service, "vector")
+    check_embed(embed)
     groups, ids = grouped(new, rules)
     queries = _largest(_rows(new, ids))[: TUNING.most_queried]
     bodies = _texts(new, queries, partial(stored_text, redactor=service.redactor))

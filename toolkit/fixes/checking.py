@@ -218,6 +218,7 @@ def check_fix(
     """
     group = text("group", group, empty=False)
     checked_progress(progress)
+    redriven_rows = _redriven_rows(redrive)
     if isinstance(failures, Service):
         failures = load_failures(failures, progress=progress)
     fresh = freshness_of(failures, now, None)
@@ -233,7 +234,7 @@ def check_fix(
         )
 
     group, rows = _rows_of_group(failures, group, rules)
-    redriven = _redriven(redrive, group, fixed_at)
+    redriven = _redriven(redriven_rows, group, fixed_at)
     rows = rows[~rows["dlq_id"].isin(redriven.new_ids)]
     times = np.sort(_days(rows["when"].dropna()))
     times = times[times <= _day(end)]
@@ -349,14 +350,22 @@ class _Redriven:
     new_ids: tuple[str, ...] = ()
 
 
-def _redriven(redrive: Any, group: str, since: datetime) -> _Redriven:
-    """Return the evidence of the entries of a group that a redrive ended before and after the fix."""
+def _redriven_rows(redrive: Any) -> pd.DataFrame | None:
+    """Return the entries of a redrive."""
     if redrive is None:
-        return _Redriven()
+        return None
 
     frame: pd.DataFrame = instance(
         "redrive", getattr(redrive, "frame", None), pd.DataFrame, "a RedriveResult"
     )
+    return frame
+
+
+def _redriven(frame: pd.DataFrame | None, group: str, since: datetime) -> _Redriven:
+    """Return the evidence of the entries of a group that a redrive ended before and after the fix."""
+    if frame is None:
+        return _Redriven()
+
     own = frame[frame["group"] == group]
     ended = own[own["state"].isin(("succeeded", *_AGAIN))].dropna(subset="ended_at")
     counts = []

@@ -180,6 +180,8 @@ def replay_failure(
     base = _application(to, confirm)
     limit = parse_duration(timeout, name="timeout").total_seconds()
     checked_progress(progress)
+    if per_group is not None:
+        per_group = whole("per_group", per_group)
     filled = checked_secrets(secrets)
     key = None if keys is None else signing_keys(keys)[0]
     if signed_url is not None:
@@ -273,7 +275,7 @@ def _chosen(rows: pd.DataFrame, per_group: int | None) -> pd.DataFrame:
     if per_group is None:
         return ordered
 
-    return ordered.groupby("group", sort=False).head(whole("per_group", per_group))
+    return ordered.groupby("group", sort=False).head(per_group)
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -20,16 +20,21 @@ _PARTS: Final = {"vector", "sparse"}
 _EXPECTED: Final = "numbers, or a mapping with vector and sparse"
 
 
+def check_embed(embed: Embed | None) -> None:
+    """Raise InputError if the argument `embed` cannot be called with strings."""
+    if embed is not None and (isinstance(embed, type) or not callable(embed)):
+        raise wrong("embed", embed, "a function of a list of strings")
+
+
 def embeddings(texts: Sequence[str], embed: Embed | None) -> list[dict[str, Any]]:
     """Return the fields of each string that a query or a row needs.
 
     >>> embeddings(["disk full"], None), embeddings(["disk full"], lambda texts: [[0.5, 0.25]])
     ([{'data': 'disk full'}], [{'vector': [0.5, 0.25]}])
     """
+    check_embed(embed)
     if embed is None:
         return [{"data": text} for text in texts]
-    if isinstance(embed, type) or not callable(embed):
-        raise wrong("embed", embed, "a function of a list of strings")
     if not texts:
         return []
 

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 from toolkit.base.arguments import instance, text
-from toolkit.base.progress import ProgressSteps, StepOption, rows_of
+from toolkit.base.progress import ProgressSteps, StepOption, checked_progress, rows_of
 from toolkit.base.time_zones import shown_in, time_text, time_zone
 from toolkit.base.times import parse_time
 from toolkit.drawing.wording import counted, span
@@ -184,6 +184,7 @@ def report_failures(
     if title is None:
         title = "Failure report"
     title = text("title", title)
+    checked_progress(progress)
 
     with shown_in(time_zone(tz)):
         fresh = freshness_of(failures, now, max_age)

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from toolkit.base.arguments import text, unmasked
-from toolkit.base.progress import ProgressOption
+from toolkit.base.progress import ProgressOption, checked_progress
 from toolkit.failures.classes import classify_failures
 from toolkit.failures.comparable_rows import comparable
 from toolkit.failures.group_rules import GroupRules
@@ -26,7 +26,7 @@ from toolkit.failures.seen_before import outcomes_in_words
 from toolkit.failures.signed_failures import read_rules
 from toolkit.failures.sources import AnyFrame
 from toolkit.loading.fetching import fetch_vectors
-from toolkit.loading.text_embedding import Embed, embeddings
+from toolkit.loading.text_embedding import Embed, check_embed, embeddings
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.vectors import list_namespaces
@@ -99,15 +99,17 @@ def index_failures(
     """
     endpoint_of(service, "vector")
     namespace = unmasked("namespace", text("namespace", namespace))
+    check_embed(embed)
+    checked_progress(progress)
     given = read_rules(rules)
     table = comparable(failures, "failures", given)
+    outcomes = find_retry_outcomes(failures, runs=runs, retried=retried).frame[
+        "outcome"
+    ]
     groups, ids = grouped(table, given)
     if groups.frame.empty:
         return 0
 
-    outcomes = find_retry_outcomes(failures, runs=runs, retried=retried).frame[
-        "outcome"
-    ]
     rows = _latest_rows(table, ids, outcomes)
     known = _known(service, [*groups.frame["group"]], namespace)
     redactor = service.redactor

@@ -154,9 +154,9 @@ class FailurePanel(PagePanel):
             else instance("redactor", redactor, Redactor, "a Redactor")
         )
         shown, total = shown_failures(failures)
-        self._rows = FailureRows(shown, redactor, rules, time_zone(tz))
         self._freshness = partial(freshness, receipt_of(shown), now, max_age)
         self._freshness()  # raises if an option cannot be read
+        self._rows = FailureRows(shown, redactor, rules, time_zone(tz))
         self._grouping, self._service = self._rows.grouping, service
         self._groups = GroupBoard(self._rows, redactor)
         self._edits = GroupEdits(self._grouping)
