@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
@@ -42,16 +44,29 @@ def pandas_table(frame: pd.DataFrame) -> pa.Table:
 
 
 def pandas_schema(frame: pd.DataFrame) -> pa.Schema:
-    """Return the schema of `pandas_table` of no rows of a frame. Each type is converted once."""
-    types: dict[Any, pa.DataType] = {}
+    """Return the schema of `pandas_table` of no rows of a frame."""
     fields = []
-    # a column of its own for each type alone: pandas takes longer to make one than Arrow to convert it
-    for place, (name, dtype) in enumerate(frame.dtypes.items()):
-        if dtype not in types:
-            types[dtype] = _arrow_or_error(name, frame.iloc[:0, place]).type
-        fields.append(pa.field(str(name), types[dtype]))
+    for name, dtype in frame.dtypes.items():
+        with _unfit_column_named(name):
+            fields.append(pa.field(str(name), _type_without_rows(dtype)))
 
     return pa.schema(fields)
+
+
+def _type_without_rows(dtype: Any) -> pa.DataType:
+    """Return the Arrow type of a column without rows."""
+    # categories are data of the user, which nothing keeps
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _converted_type(dtype)
+    return _known_type(dtype)
+
+
+def _converted_type(dtype: Any) -> pa.DataType:
+    return _arrow(pd.Series([], dtype=dtype)).type
+
+
+# Analyses open a frame several times, and pandas takes longer to make a column than Arrow to convert it.
+_known_type: Final = lru_cache(maxsize=256)(_converted_type)
 
 
 def _columns(frame: pd.DataFrame) -> Iterator[tuple[Any, pd.Series[Any]]]:
@@ -60,8 +75,15 @@ def _columns(frame: pd.DataFrame) -> Iterator[tuple[Any, pd.Series[Any]]]:
 
 
 def _arrow_or_error(name: Any, column: pd.Series[Any]) -> pa.Array:
-    try:
+    with _unfit_column_named(name):
         return _arrow(column)
+
+
+@contextmanager
+def _unfit_column_named(name: Any) -> Iterator[None]:
+    """Raise InputError with the name of a column whose values do not fit into one type."""
+    try:
+        yield
     except UNFIT as error:
         raise InputError(
             "reading a frame",
