@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +15,7 @@ import pytest
 
 import toolkit as tk
 from toolkit import FailurePanel
+from toolkit.cli import main
 from toolkit.errors import (
     MalformedResponseError,
     ProtocolError,
@@ -279,18 +277,16 @@ def test_callbacks_and_runs_with_invalid_values_are_kept(server, odd, tmp_path):
     assert set(json.loads(runs["extra"][0])) == {"labels", "x"}
 
 
-def test_the_command_line_prints_hits_with_odd_metadata(server, odd):
+def test_the_command_line_prints_hits_with_odd_metadata(
+    server, odd, monkeypatch, capfdbinary
+):
     """As JSON lines that every reader of JSON can read."""
     vector_service(server, odd)
-    environment = os.environ | {
-        "TOOLKIT_VECTOR_URL": server.url,
-        "TOOLKIT_VECTOR_TOKEN": "vector-token-of-the-test",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "toolkit", "query", "--json", "hello"],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    monkeypatch.setenv("TOOLKIT_VECTOR_URL", server.url)
+    monkeypatch.setenv("TOOLKIT_VECTOR_TOKEN", "vector-token-of-the-test")
+    assert main(["query", "--json", "hello"]) == 0
+    printed = capfdbinary.readouterr().out.decode()
+    lines = [json.loads(line) for line in printed.splitlines()]
     assert [line["id"] for line in lines] == IDS
 
 
