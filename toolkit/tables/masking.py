@@ -61,6 +61,8 @@ class MaskingTuning:
     """Layers of escapes that are read: JSON in JSON in JSON."""
     few: int = 32
     """Compiling a matcher of Arrow takes as long as searching this many values with `re`."""
+    short: int = 30_000
+    """Bytes of all values together: Arrow searches long values in a hundredth of the time of `re`."""
 
 
 _TUNING: Final = MaskingTuning()
@@ -357,7 +359,7 @@ def _suspects(
 
 def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     """Return which values match. Null stays null."""
-    if len(column) >= _TUNING.few:
+    if len(column) >= _TUNING.few or column.nbytes > _TUNING.short:
         return pc.match_substring_regex(column, pattern.pattern)
 
     matches = [_is_match(value, pattern) for value in column.to_pylist()]
