@@ -1,5 +1,7 @@
 """Calibrated thresholds: what chance reaches, what labels promise, and where none is promised."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,8 @@ import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
 from toolkit.analysis import threshold_for_precision
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.vectors.query_scores import PairScores
+from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
+from toolkit.vectors.query_scores import PairScores, scores_of_vectors
 from toolkit_service.demo.local_service import LocalService
 
 
@@ -28,6 +31,24 @@ def test_without_labels_the_threshold_is_what_chance_does_not_reach():
     assert row["random_share"] == pytest.approx(0.001, rel=0.1)
     assert row["duplicate_share"] == 1
     assert 0.5 < row["random_median"] < row["random_high"] == row["threshold"] < 1
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_random_pairs_are_scored_without_copies_of_all_rows(similarity):
+    """200,000 pairs of 128 numbers would be 200 MB; each score is that of the copied rows."""
+    rng = np.random.default_rng(4)
+    queries, rows = (
+        rng.normal(size=(count, 128)).astype(np.float32) for count in (50, 700)
+    )
+    tracemalloc.start()
+    scores = scores_of_vectors(queries, rows, similarity, seed=3).scores
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50e6
+    draws = np.random.default_rng([3, 6])
+    first, second = (draws.integers(0, count, 200_000) for count in (50, 700))
+    copied = pair_scores(queries[first], rows[second], similarity)
+    assert np.array_equal(scores, np.sort(copied))
 
 
 def test_labels_promise_a_precision_and_too_few_do_not():

@@ -24,7 +24,7 @@ from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
-from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
+from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores, scores_at
 from toolkit.vectors.label_tests import look_like_hits
 from toolkit.vectors.precision import (
     UNKNOWN_QUERIES,
@@ -59,7 +59,6 @@ _Floats = npt.NDArray[np.float64]
 _DOING: Final = "calibrating scores"
 _SAMPLE: Final = 50_000
 _PAIRS: Final = 200_000
-_PAIRS_AT_ONCE: Final = 1_000  # few enough for the cache of a processor
 _DRAWN: Final = 2000  # scores of each kind that a plot shows
 _CHANCE: Final = 0.001
 _STEPS: Final = 200
@@ -441,16 +440,8 @@ def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
     # The second number of a seed separates the draws: with the same seed, each step has its own stream.
     first, second = rng.integers(0, len(matrix), (2, _PAIRS))
     differ = first != second
-    first, second = first[differ], second[differ]
-    scores = np.zeros(len(first))
-    # The rows of all pairs together can be larger than the index.
-    for start in range(0, len(first), _PAIRS_AT_ONCE):
-        part = slice(start, start + _PAIRS_AT_ONCE)
-        scores[part] = pair_scores(
-            matrix[first[part]], matrix[second[part]], similarity
-        )
 
-    return scores
+    return scores_at(matrix, first[differ], matrix, second[differ], similarity)
 
 
 def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:

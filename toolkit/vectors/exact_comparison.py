@@ -20,6 +20,7 @@ _Floats = npt.NDArray[np.float64]
 
 SIMILARITIES: Final = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 _BLOCK: Final = 10_000  # pairs that are compared at once
+_COPIED: Final = 1_000  # pairs whose rows are copied at once: few enough for the cache of a processor
 NEAR: Final = 0.999
 """Two different vectors with this cosine, or a higher one, count as near duplicates."""
 
@@ -88,6 +89,25 @@ def pair_scores(first: Matrix, second: Matrix, similarity: str) -> _Floats:
             )
 
         scores[part] = (1 + products) / 2
+
+    return scores
+
+
+def scores_at(
+    queries: Matrix,
+    first: Positions,
+    rows: Matrix,
+    second: Positions,
+    similarity: str,
+) -> _Floats:
+    """Return the scores of pairs of a query and a row, by their positions in two matrices.
+
+    Copies of all rows at once, for example 200 MB of each matrix, would take twice as long.
+    """
+    scores = np.zeros(len(first))
+    for start in range(0, len(first), _COPIED):
+        part = slice(start, start + _COPIED)
+        scores[part] = pair_scores(queries[first[part]], rows[second[part]], similarity)
 
     return scores
 

@@ -15,7 +15,7 @@ from toolkit.base.errors import InputError
 from toolkit.loading.queries import query_text
 from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import arrow_table
-from toolkit.vectors.exact_comparison import pair_scores, scores_of
+from toolkit.vectors.exact_comparison import scores_at, scores_of
 from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import VectorTables, is_matrix
 
@@ -127,7 +127,7 @@ def scores_of_vectors(
     rng = np.random.default_rng([seed, 6])
     first = rng.integers(0, len(queries), _PAIRS)
     second = rng.integers(0, len(rows), _PAIRS)
-    chance = np.sort(pair_scores(queries[first], rows[second], similarity))
+    chance = np.sort(scores_at(queries, first, rows, second, similarity))
     best = np.full(len(queries), -np.inf)
     for start in range(0, len(rows), _ROWS):
         block = scores_of(queries, rows[start : start + _ROWS], similarity)
