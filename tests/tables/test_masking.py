@@ -140,6 +140,16 @@ def test_long_columns_are_masked_as_short_ones():
         ]
 
 
+def test_few_long_values_are_masked_as_single_values():
+    """Arrow searches them, and `re` searches few short ones: both find every secret."""
+    filler = "no order 17 in stock\n" * 2_000
+    values = [None, filler, *(f"{filler}{part} {filler}" for part in PARTS)]
+    column = pa.array(values, pa.string())
+    single = [None if value is None else REDACTOR.text(value) for value in values]
+    assert MASKER.texts(column).to_pylist() == single
+    assert TOKEN not in "".join(filter(None, single))
+
+
 def test_without_a_redactor_columns_are_returned_unchanged():
     """Nothing is masked and nothing is copied."""
     column = pa.array([TOKEN])
