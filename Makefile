@@ -41,7 +41,7 @@ ifeq ($(EVERYTHING),)
 endif
 
 # `make -n` runs each line with the name MAKE in it, and would run all tests.
-TESTING_NEWER = $(MAKE) test-newer PARALLEL="-n 1 $(RERUNS)"
+TESTING_NEWER = $(MAKE) test-newer PARALLEL="$(RERUNS)"
 
 test-all: node_modules install browser ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
 	@newer=$$(mktemp); status=0; \

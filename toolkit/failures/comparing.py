@@ -111,7 +111,7 @@ class FailureComparison(Plotted):
     Examples
     --------
     >>> from toolkit import compare_failures, load_failures
-    >>> failures = load_failures(service, progress=False)
+    >>> failures = load_failures(service, limit=250)
     >>> compare_failures(failures, failures).frame["change"].unique().tolist()
     ['steady']
     """

@@ -90,7 +90,7 @@ class FailureGroups(Plotted):
     Examples
     --------
     >>> from toolkit import group_failures, load_failures
-    >>> groups = group_failures(load_failures(service, progress=False))
+    >>> groups = group_failures(load_failures(service, limit=250))
     >>> list(groups.frame.columns[:4])
     ['group', 'title', 'template', 'kind']
     """

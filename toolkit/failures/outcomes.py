@@ -76,9 +76,9 @@ class RetryOutcomes:
     Examples
     --------
     >>> from toolkit import load_failures, find_retry_outcomes
-    >>> failures = load_failures(service, progress=False)
+    >>> failures = load_failures(service, limit=250)
     >>> find_retry_outcomes(failures, failures)
-    5,000 entries: 5,000 still there
+    250 entries: 250 still there
     """
 
     frame: pd.DataFrame

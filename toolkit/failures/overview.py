@@ -346,7 +346,7 @@ def new_and_gone(before: AnyFrame, after: AnyFrame) -> NewAndGone:
 
     Examples
     --------
-    >>> failures = tk.load_failures(service, progress=False)
+    >>> failures = tk.load_failures(service, limit=250)
     >>> new_and_gone(failures[10:], failures)
     new: 10 (..., …); gone: 0; new workflows: 0
     """

@@ -180,7 +180,7 @@ class SimilarFailures:
     Examples
     --------
     >>> from toolkit import load_failures, find_similar_failures
-    >>> failures = load_failures(service, progress=False)
+    >>> failures = load_failures(service, limit=250)
     >>> bool(find_similar_failures(failures[:50], failures[50:]).frame["seen"].any())
     True
     """

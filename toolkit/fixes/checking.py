@@ -81,7 +81,8 @@ class FixCheck(Plotted):
 
     Examples
     --------
-    >>> check = check_fix(service, tk.group_failures(tk.load_failures(service)).frame["group"][0], "1h")
+    >>> groups = tk.group_failures(tk.load_failures(service, limit=20))
+    >>> check = check_fix(service, groups.frame["group"][0], "1h")
     >>> check.state in ("stopped", "not yet known", "still failing", "back again")
     True
     """
@@ -118,7 +119,7 @@ class FixCheck(Plotted):
 
         Examples
         --------
-        >>> group = tk.group_failures(tk.load_failures(service)).frame["group"][0]
+        >>> group = tk.group_failures(tk.load_failures(service, limit=20)).frame["group"][0]
         >>> check_fix(service, group, "1h").to_dict()["group"] == group
         True
         """

@@ -87,8 +87,8 @@ class Replays:
     Examples
     --------
     >>> from toolkit import load_failures, replay_failure
-    >>> failures = load_failures(service, progress=False)
-    >>> replay_failure(failures.head(1), "http://127.0.0.1:9", progress=False).frame["outcome"].tolist()
+    >>> failures = load_failures(service, limit=1)
+    >>> replay_failure(failures, "http://127.0.0.1:9", progress=False).frame["outcome"].tolist()
     ['no answer']
     """
 
@@ -171,7 +171,7 @@ def replay_failure(
     Examples
     --------
     >>> from toolkit import load_failures
-    >>> failures = load_failures(service, progress=False)
+    >>> failures = load_failures(service, limit=1)
     >>> replay_failure(failures, "https://shop.example", progress=False)
     Traceback (most recent call last):
     ...

@@ -89,11 +89,11 @@ class Snapshot:
     >>> from tempfile import TemporaryDirectory
     >>> from toolkit import load_failures, open_snapshot, write_snapshot
     >>> with TemporaryDirectory() as folder:
-    ...     _ = write_snapshot(load_failures(service, progress=False), f"{folder}/failures")
+    ...     _ = write_snapshot(load_failures(service, limit=250), f"{folder}/failures")
     ...     snapshot = open_snapshot(f"{folder}/failures")
     ...     rows = snapshot.to_duckdb().aggregate("count(*)").fetchall()
     >>> rows, len(snapshot.files()), len(snapshot.units())
-    ([(5000,)], 1, 1)
+    ([(250,)], 1, 1)
     """
 
     path: str

@@ -170,10 +170,10 @@ class Verification:
     >>> from tempfile import TemporaryDirectory
     >>> from toolkit import load_failures, verify_snapshot, write_snapshot
     >>> with TemporaryDirectory() as folder:
-    ...     _ = write_snapshot(load_failures(service, progress=False), f"{folder}/failures")
+    ...     _ = write_snapshot(load_failures(service, limit=250), f"{folder}/failures")
     ...     verified = verify_snapshot(f"{folder}/failures")
     >>> verified.kind, verified.files, verified.rows
-    ('frame', 1, 5000)
+    ('frame', 1, 250)
     """
 
     path: str

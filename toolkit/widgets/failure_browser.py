@@ -235,7 +235,7 @@ class FailurePanel(PagePanel):
 
         Examples
         --------
-        >>> browser = FailurePanel(tk.load_failures(service))
+        >>> browser = FailurePanel(tk.load_failures(service, limit=250))
         >>> int(browser.groups().frame["count"].sum()) == len(browser.found())
         True
         """
