@@ -244,3 +244,10 @@ def test_the_value_survives_the_cell(frame):
     assert tk.VectorMapPanel(
         frame, value=["doc-00002"], key="map-of-the-test"
     ).selection == ["doc-00002"]
+
+
+@pytest.mark.parametrize("item", [(None, []), ({}, "doc-00001"), ["doc-00001"]])
+def test_a_value_that_is_no_key_is_refused(frame, item):
+    """Nothing is looked up that has no hash, for example a list in a tuple."""
+    with pytest.raises(InputError, match="the id of a vector on the map"):
+        tk.VectorMapPanel(frame, value=[item])

@@ -317,7 +317,9 @@ class VectorMapPanel(FormPanel):
 
     def _pairs_of(self, item: object) -> list[Key]:
         """Return the keys of an id, or of a key itself. Raise InputError if they are not on the map."""
-        if isinstance(item, tuple) and item in self._places:
+        # a tuple with a list in it cannot be looked up
+        is_key = isinstance(item, tuple) and all(isinstance(part, str) for part in item)
+        if is_key and item in self._places:
             return [item]
         if isinstance(item, str) and item in self._by_id:
             return self._by_id[item]
