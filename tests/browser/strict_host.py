@@ -92,7 +92,7 @@ window.toFrame = (message) => frame.contentWindow.postMessage(message, "*");
 addEventListener("message", ({ data }) => window.fromFrame(data.kind, JSON.stringify(data.value ?? null)));
 </script></body></html>"""
 # What JupyterLab, VS Code and Colab change in the page when a user chooses another theme.
-_DRESS = """(scheme) => {
+_SWITCH_THEME = """(scheme) => {
   document.documentElement.className = scheme;
   document.documentElement.dataset.jpThemeLight = String(scheme === "light");
   document.body.className = `vscode-${scheme}`;
@@ -153,10 +153,10 @@ class StrictHost:
         # without a result: this is called while the page waits for this process
         self.page.evaluate("(message) => { window.toFrame(message) }", message)
 
-    def dress(self, scheme: str) -> None:
+    def switch_theme(self, scheme: str) -> None:
         """Change the theme of the host to `light` or `dark`."""
         self.page.emulate_media(color_scheme=scheme)
-        self.page.frames[1].evaluate(_DRESS, scheme)
+        self.page.frames[1].evaluate(_SWITCH_THEME, scheme)
 
     def violations(self) -> list[tuple[str, str]]:
         """What axe-core finds wrong in the panel: each rule with its first element. axe needs `eval`."""

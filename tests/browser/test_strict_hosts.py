@@ -220,7 +220,7 @@ def wrong_in_each_scheme(host, state):
     """Return the violations in a light and in a dark theme, and keep a picture of each."""
     found = {}
     for scheme in SCHEMES:
-        host.dress(scheme)
+        host.switch_theme(scheme)
         found[scheme] = host.violations()
         keep(host, f"{scheme}-{state}")
     return found
