@@ -18,7 +18,7 @@ DEMO := $(VENV)-demo
 # Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
 PARALLEL := -n 3 --dist loadgroup $(RERUNS)
 
-.PHONY: help demo test test-all test-quick test-newer test-lowest lint collect format lab serve bench soak fuzz accuracy wheels docs doc-outputs pictures browser node_modules install install-newer clean
+.PHONY: help demo test test-all test-quick test-newer test-lowest lint style types collect format lab serve bench soak fuzz accuracy wheels docs doc-outputs pictures browser node_modules install install-newer clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -91,12 +91,16 @@ test-lowest: ## run the tests of reading with the lowest versions that pyproject
 collect: install
 	@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
-lint: install ## check style, types, import order and spelling
+lint: style types ## check style, types, import order and spelling
+
+style: install
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/codespell
+
+types: install
+	@$(BIN)/mypy
 
 format: install ## format the code
 	@$(BIN)/ruff check --fix .
