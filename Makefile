@@ -43,7 +43,7 @@ endif
 # `make -n` runs each line with the name MAKE in it, and would run all tests.
 TESTING_NEWER = $(MAKE) test-newer PARALLEL="$(RERUNS)"
 
-test-all: node_modules install browser ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
+test-all: node_modules install browser ## run everything: all cases, crash points, panels, soak-like tests, a second Python (40 minutes)
 	@newer=$$(mktemp); status=0; \
 	$(TESTING_NEWER) >$$newer 2>&1 & \
 	$(BIN)/python -m pytest $(PARALLEL) || status=$$?; \
