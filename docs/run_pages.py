@@ -168,8 +168,12 @@ class PageProcesses:
                 "write": write,
             }
             print(json.dumps(request), file=self._parent.stdin, flush=True)
-            status = int(self._parent.stdout.readline())
-            return status, printed.read_text("utf-8")
+            answer = self._parent.stdout.readline()
+            if not answer:
+                raise RuntimeError(
+                    "the process that forks pages has ended; its error is above"
+                )
+            return int(answer), printed.read_text("utf-8")
 
 
 def run_forks() -> int:

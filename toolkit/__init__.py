@@ -1,7 +1,7 @@
 """Failed workflow runs and vector indexes as pandas DataFrames: complete, decoded, stored and explained.
 
-The public names are those of ``__init__.pyi``. They are loaded when first used, so that importing the toolkit
-pulls in neither matplotlib nor ipywidgets. It does import pandas, to register the column type of vectors,
+The file ``__init__.pyi`` lists the public names. They are loaded when first used, so that importing the
+toolkit pulls in neither matplotlib nor ipywidgets. It does import pandas, to register the column type of vectors,
 with which `pandas.read_parquet` reads every frame of the toolkit back. The command ``toolkit`` imports pandas
 only if it needs frames, so that help and ``toolkit serve`` start faster.
 
@@ -40,9 +40,10 @@ __all__, __getattr__, __dir__ = lazy_names(
     old_names=OLD_NAMES,
 )
 
-if "IPython" in sys.modules:
+# A module of the package is looked for, not the package itself: a file of the user may have the name of the
+# package, and None blocks it.
+if "IPython.core" in sys.modules:
     import_module("toolkit.tables.frames").show_in_notebooks()
 
-# Not "marimo", which may be a file of the user with that name, or blocked by None.
 if "marimo._output" in sys.modules:
     import_module("toolkit.tables.marimo_tables").mask_in_marimo()

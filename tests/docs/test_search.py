@@ -12,7 +12,8 @@ from threading import Thread
 
 import pytest
 import yaml
-from playwright.sync_api import sync_playwright
+
+from tests.browser.conftest import launched_chromium
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
@@ -86,15 +87,11 @@ def first_page(browser_page, words: str) -> str:
 @pytest.mark.timeout(900)
 def test_the_search_finds_the_page_that_answers(site):
     """For nine of ten questions, the first result is the page with the answer."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
+    with launched_chromium() as browser:
         page = browser.new_page()
         page.goto(f"{site}/search.html")
         page.wait_for_function("Search.hasIndex()")
         found = [first_page(page, one["search"]) for one in QUESTIONS]
-        browser.close()
     wrong = [
         f"{one['search']}: {first or 'nothing'}, not {one['page']}"
         for one, first in zip(QUESTIONS, found, strict=True)

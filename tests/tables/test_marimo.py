@@ -89,12 +89,13 @@ def test_a_notebook_that_runs_as_a_script_imports_without_a_warning():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
 
 
-def test_a_file_named_marimo_is_not_taken_for_marimo(tmp_path):
-    """Import the toolkit beside a module of the user that has the name of the package."""
-    (tmp_path / "marimo.py").write_text("answer = 42\n")
+@pytest.mark.parametrize("package", ["marimo", "IPython"])
+def test_a_file_with_the_name_of_a_notebook_is_not_taken_for_it(package, tmp_path):
+    """Import the toolkit next to a module of the user that has the name of the package."""
+    (tmp_path / f"{package}.py").write_text("answer = 42\n")
 
     done = subprocess.run(
-        [sys.executable, "-c", "import marimo, toolkit; print(marimo.answer)"],
+        [sys.executable, "-c", f"import {package}, toolkit; print({package}.answer)"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

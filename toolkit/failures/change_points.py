@@ -173,8 +173,8 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)
     events_until, share_until = total[bounds], share[bounds]
-    # The first `count` numbers are the starts that can still win. To grow an array is to copy it each time.
-    numbers = np.zeros(bounds.size, dtype=np.intp)
+    # The first `count` of these starts can still win. An array that grows would be copied each time.
+    open_starts = np.zeros(bounds.size, dtype=np.intp)
     count = 1
 
     fresh = 1
@@ -185,22 +185,23 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
         # A start can be chosen as soon as a level from there to `end` has the shortest length.
         while bounds[fresh] <= end - TUNING.shortest:
             if best[fresh] < np.inf:
-                numbers[count] = fresh
+                open_starts[count] = fresh
                 count += 1
             fresh += 1
 
-        candidates = numbers[:count]
+        candidates = open_starts[:count]
         events = events_until[index] - events_until[candidates]
         cost = best[candidates] + _cost(
             events, share_until[index] - share_until[candidates]
         )
         winner = cost.argmin()
         best[index], origin[index] = cost[winner] + penalty, candidates[winner]
+        # Pruning: with more events, a start that is worse now stays worse.
         can_win = cost <= best[index]
         if not can_win.all():
             kept = candidates[can_win]
             count = kept.size
-            numbers[:count] = kept
+            open_starts[:count] = kept
 
     level_starts: list[int] = []
     index = bounds.size - 1
@@ -218,6 +219,7 @@ def _cost(events: Floats, share: Floats) -> Floats:
     has_events = events > 0
     rates = events / share
     if has_events.all():
+        # the usual case, without arrays for the exceptions
         return np.asarray(events - events * np.log(rates))
     logs = np.log(rates, out=np.zeros(events.shape), where=has_events)
     return np.asarray(events - events * logs)

@@ -92,7 +92,7 @@ def comparable(
 def _compared_rows(
     failures: Any, name: str, rules: GroupRules, *, signed: bool
 ) -> tuple[list[str], SelectedRows]:
-    """Return the names of the columns that are compared, and those of them that the frame has."""
+    """Return the names of the columns that are compared, and the columns that the frame has."""
     columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
     rows = opened(failures, doing=_DOING, name=name)
     if signed and has_signatures(rows):

@@ -47,6 +47,7 @@ def pandas_schema(frame: pd.DataFrame) -> pa.Schema:
     """Return the schema of `pandas_table` of no rows of a frame."""
     fields = []
     for name, dtype in frame.dtypes.items():
+        # an interval or another type that Arrow does not have
         with _unfit_column_named(name):
             fields.append(pa.field(str(name), _type_without_rows(dtype)))
 

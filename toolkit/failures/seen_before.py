@@ -229,7 +229,7 @@ def find_similar_failures(
     history : frame or Service
         Earlier failures with the same columns; entries in both frames count only as failures. If you pass a
         snapshot, it also contains entries that left the queue. If you pass a service, the groups that
-        `index_failures` stored in the vector index are the history, as far as they are older than the group.
+        `index_failures` stored in the vector index are the history, if they are older than the group.
     k : int
         Number of similar groups per group, at least 1.
     runs, retried, retention

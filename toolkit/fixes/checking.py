@@ -219,6 +219,7 @@ def check_fix(
     """
     group = text("group", group, empty=False)
     checked_progress(progress)
+    # all arguments before the failures are loaded and grouped
     redriven_rows = _redriven_rows(redrive)
     if isinstance(failures, Service):
         failures = load_failures(failures, progress=progress)

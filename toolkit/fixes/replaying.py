@@ -180,6 +180,7 @@ def replay_failure(
     base = _application(to, confirm)
     limit = parse_duration(timeout, name="timeout").total_seconds()
     checked_progress(progress)
+    # here and not where it is used, so that a wrong number is found before the failures are grouped
     if per_group is not None:
         per_group = whole("per_group", per_group)
     filled = checked_secrets(secrets)

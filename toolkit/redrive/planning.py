@@ -127,6 +127,7 @@ def plan_redrive(
         canaries=canaries, wave=wave, stop_above=stop_above, deadline=seconds, rate=rate,
         parallelism=parallelism,
     )  # fmt: skip
+    # the ledger is small, so that a wrong path is found before the failures are read
     returned: frozenset[str] = frozenset()
     if history is not None:
         returned = returned_entries(history)

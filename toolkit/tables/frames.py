@@ -368,6 +368,7 @@ def show_in_notebooks() -> None:
 
     This applies to all frames, because a frame after a group-by or merge no longer shows its origin.
     """
+    # None in a process that has IPython without a notebook or terminal of it
     formatter = getattr(sys.modules["IPython"].get_ipython(), "display_formatter", None)
     if formatter is None:
         return

@@ -173,7 +173,7 @@ def calibrate_threshold(
     namespace: Namespaces | None = None,
     seed: int = 0,
 ) -> Calibration:
-    """Find a threshold for the scores of queries: above those of random pairs, or by labels that you judged.
+    """Find a threshold for the scores of queries: above scores of random pairs, or by labels that you judged.
 
     Parameters
     ----------

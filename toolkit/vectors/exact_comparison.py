@@ -105,6 +105,7 @@ def scores_at(
     Copies of all rows at once, for example 200 MB of each matrix, would take twice as long.
     """
     scores = np.zeros(len(first))
+    # indexing with positions copies the rows
     for start in range(0, len(first), _COPIED):
         part = slice(start, start + _COPIED)
         scores[part] = pair_scores(queries[first[part]], rows[second[part]], similarity)

@@ -103,6 +103,7 @@ def index_failures(
     checked_progress(progress)
     given = read_rules(rules)
     table = comparable(failures, "failures", given)
+    # before groups, because a wrong `runs` or `retried` is found here
     outcomes = find_retry_outcomes(failures, runs=runs, retried=retried).frame[
         "outcome"
     ]

@@ -106,8 +106,8 @@ class FailurePanel(PagePanel):
     message was created is shown, marked with ``≥``.
 
     If the frame has the columns that `group_failures` needs, groups are listed first, ordered by state: new,
-    back again, growing, steady, ended. The states are those of `report_failures`, from the counts of this
-    frame alone. A click opens a group; with Ctrl, it adds one. Bars of the trend that you click or drag over
+    back again, growing, steady, ended. The states are the same as in `report_failures`, from the counts of
+    this frame alone. A click opens a group; with Ctrl, it adds one. Bars of the trend that you click or drag over
     select times; click the same bar again to show all times. The panel is one widget, without children.
 
     Examples
@@ -154,6 +154,7 @@ class FailurePanel(PagePanel):
             else instance("redactor", redactor, Redactor, "a Redactor")
         )
         shown, total = shown_failures(failures)
+        # before the rows are grouped, which takes minutes if they are many
         self._freshness = partial(freshness, receipt_of(shown), now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._rows = FailureRows(shown, redactor, rules, time_zone(tz))
