@@ -1,9 +1,9 @@
 """Failed workflow runs and vector indexes as pandas DataFrames: complete, decoded, stored and explained.
 
 The file ``__init__.pyi`` lists the public names. They are loaded when first used, so that importing the
-toolkit pulls in neither matplotlib nor ipywidgets. It does import pandas, to register the column type of vectors,
-with which `pandas.read_parquet` reads every frame of the toolkit back. The command ``toolkit`` imports pandas
-only if it needs frames, so that help and ``toolkit serve`` start faster.
+toolkit pulls in neither matplotlib nor ipywidgets. It does import pandas, to register the column type of
+vectors, with which `pandas.read_parquet` reads every frame of the toolkit back. The command ``toolkit``
+imports pandas only if it needs frames, so that help and ``toolkit serve`` start faster.
 
 >>> import toolkit as tk
 >>> tk.connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")

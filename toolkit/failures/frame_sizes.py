@@ -1,7 +1,8 @@
 """Estimate the memory of columns before they are read, for analyses that need all rows at once.
 
 The number of rows is counted, and the bytes per row are measured on the first rows. For example, 3 million
-rows of a snapshot whose first thousand rows take 400 kB need about 1.2 GB, and three times that for the analysis.
+rows of a snapshot whose first thousand rows take 400 kB need about 1.2 GB, and three times that for the
+analysis.
 """
 
 from __future__ import annotations

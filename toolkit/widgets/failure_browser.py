@@ -107,8 +107,8 @@ class FailurePanel(PagePanel):
 
     If the frame has the columns that `group_failures` needs, groups are listed first, ordered by state: new,
     back again, growing, steady, ended. The states are the same as in `report_failures`, from the counts of
-    this frame alone. A click opens a group; with Ctrl, it adds one. Bars of the trend that you click or drag over
-    select times; click the same bar again to show all times. The panel is one widget, without children.
+    this frame alone. A click opens a group; with Ctrl, it adds one. Bars of the trend that you click or drag
+    over select times; click the same bar again to show all times. The panel is one widget, without children.
 
     Examples
     --------
