@@ -14,7 +14,7 @@ status changed the signature of every body, one failure would have several signa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -47,8 +47,9 @@ _REMEMBERED: Final = 4_000
 """Characters of a body that is remembered. Longer bodies are masked and read again."""
 _MOST_REMEMBERED: Final = 8_192
 """Bodies that are remembered before a memory begins again."""
-_AT_ONCE: Final = 2_000
-"""Bodies that are masked or read at once: a column of Arrow has at most 2 GiB, and a body 200 KB."""
+_AT_ONCE: Final = 8_000_000
+"""Characters of bodies that are masked or read at once. Arrow compiles the search for secrets for each column,
+which takes as long as searching 5,000 bodies. Larger columns would take memory, and have at most 2 GiB."""
 _TELL_LITTLE: Final = frozenset({"empty", "html", "binary"})
 
 
@@ -105,8 +106,8 @@ class BodyReader:
             else:
                 unknown.append(text)
 
-        for start in range(0, len(unknown), _AT_ONCE):
-            for text, document in self._read(unknown[start : start + _AT_ONCE]).items():
+        for part in _parts(unknown):
+            for text, document in self._read(part).items():
                 self._known.remember(text, document)
                 documents[text] = document
 
@@ -124,10 +125,8 @@ class BodyReader:
 
     def _cleaned(self, texts: Iterable[str]) -> dict[str, str]:
         """Return what `clean` returns for each of many texts."""
-        distinct = list(dict.fromkeys(texts))
         cleaned: dict[str, str] = {}
-        for start in range(0, len(distinct), _AT_ONCE):
-            part = distinct[start : start + _AT_ONCE]
+        for part in _parts(dict.fromkeys(texts)):
             cleaned |= zip(part, self._clean_part(part), strict=True)
 
         return cleaned
@@ -143,6 +142,22 @@ class BodyReader:
             return texts  # nothing is masked, as usual. New strings would take memory
         clean: list[str] = masked.to_pylist()
         return clean
+
+
+def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield texts in lists of about `_AT_ONCE` characters."""
+    part: list[str] = []
+    length = 0
+    for text in texts:
+        part.append(text)
+        length += len(text)
+        if length >= _AT_ONCE:
+            yield part
+            part = []
+            length = 0
+
+    if part:
+        yield part
 
 
 def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
