@@ -27,8 +27,10 @@ _MOST_LINES: Final = 5
 """Lines of one message."""
 
 
-class Document(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """The parts of a body that identify the failure."""
+class Document(
+    msgspec.Struct, frozen=True, gc=False, cache_hash=True, repr_omit_defaults=True
+):
+    """The parts of a body that identify the failure. Many bodies have equal documents."""
 
     kind: Kind
     facts: tuple[str, ...] = ()

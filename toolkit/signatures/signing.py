@@ -104,7 +104,7 @@ class Learned(msgspec.Struct, frozen=True):
 
     def extended(self, signatures: Iterable[Signature]) -> Learned:
         """Return this with the templates and frames of more signatures; nothing learned earlier changes."""
-        listed = list(signatures)
+        listed = list(dict.fromkeys(signatures))
         assigned: dict[str, str] = {}
         for one in listed:
             assigned |= zip(one.document.messages, one.templates, strict=True)
@@ -190,10 +190,11 @@ class Signature(NamedTuple):
 
 def ids_of(signatures: Iterable[Signature]) -> list[str]:
     """Return the id of each signature. Many messages share few kinds, so an id is computed once per kind."""
-    kinds = [one.identity for one in signatures]
-    ids = {kind: signature_id(*kind) for kind in set(kinds)}
+    listed = list(signatures)
+    kinds = {one: one.identity for one in dict.fromkeys(listed)}
+    ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
 
-    return [ids[kind] for kind in kinds]
+    return [ids[kinds[one]] for one in listed]
 
 
 def sign(
@@ -201,18 +202,27 @@ def sign(
     learned: Learned | None = None,
     read: Callable[[str | None], Document] | None = None,
 ) -> dict[str | None, Signature]:
-    """Return the signature of each distinct message.
+    """Return the signature of each distinct message. Messages with equal documents share one signature.
 
     `read` makes the document of a message, by default `document_of`. Templates and frames of `learned` come
     first.
     """
     learned, read = learned or Learned(), read or document_of
     documents = {text: read(text) for text in dict.fromkeys(texts)}
-    template_of = _templates(documents.values(), learned).__getitem__
-    signatures: dict[str | None, Signature] = {}
-    for text, document in documents.items():
+    signatures = _signatures(dict.fromkeys(documents.values()), learned)
+
+    return {text: signatures[document] for text, document in documents.items()}
+
+
+def _signatures(
+    documents: Collection[Document], learned: Learned
+) -> dict[Document, Signature]:
+    """Return the signature of each document."""
+    template_of = _templates(documents, learned).__getitem__
+    signatures: dict[Document, Signature] = {}
+    for document in documents:
         templates = tuple(map(template_of, document.messages))
-        signatures[text] = Signature(document, document.facts, templates)
+        signatures[document] = Signature(document, document.facts, templates)
 
     _complete_frames(signatures, learned)
     return signatures
@@ -290,10 +300,12 @@ def _frames_by_error(
     return {error: found.pop() for error, found in frames.items() if len(found) == 1}
 
 
-def _complete_frames(signatures: dict[str | None, Signature], learned: Learned) -> None:
+def _complete_frames(signatures: dict[Document, Signature], learned: Learned) -> None:
     """Give traces of minified code the frame of the same error, if only one frame is known. In place."""
     incomplete = [
-        text for text, one in signatures.items() if one.facts[-1:] == (NO_FRAME,)
+        document
+        for document, one in signatures.items()
+        if one.facts[-1:] == (NO_FRAME,)
     ]
     if not incomplete:
         return
@@ -304,10 +316,10 @@ def _complete_frames(signatures: dict[str | None, Signature], learned: Learned) 
         if one.document.kind == "trace"
     }
     frames = _frames_by_error(traces) | dict(learned.frames)
-    for text in incomplete:
-        one = signatures[text]
+    for document in incomplete:
+        one = signatures[document]
         frame = frames.get(_error(one.facts, one.templates), NO_FRAME)
-        signatures[text] = one._replace(facts=(*one.facts[:-1], frame))
+        signatures[document] = one._replace(facts=(*one.facts[:-1], frame))
 
 
 def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:

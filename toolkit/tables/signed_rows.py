@@ -15,6 +15,7 @@ status changed the signature of every body, one failure would have several signa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -116,12 +117,13 @@ class BodyReader:
     def _read(self, texts: Sequence[str]) -> dict[str, Document]:
         """Read bodies that are not known."""
         read = [read_document(text) for text in texts]
-        parts = [(*document.facts, *document.messages) for document in read]
+        # bodies that differ in a part that is not read, such as the id of the request, have equal documents
+        distinct = dict.fromkeys(read)
+        parts = [(*document.facts, *document.messages) for document in distinct]
         clean = self._cleaned(chain.from_iterable(parts)).__getitem__
-        return {
-            text: with_stable_parts(document, clean)
-            for text, document in zip(texts, read, strict=True)
-        }
+        stable = {document: with_stable_parts(document, clean) for document in distinct}
+
+        return dict(zip(texts, map(stable.__getitem__, read), strict=True))
 
     def _cleaned(self, texts: Iterable[str]) -> dict[str, str]:
         """Return what `clean` returns for each of many texts."""
@@ -179,11 +181,15 @@ def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRo
     # documents in the order of their first rows, not of the numbers
     order = np.argsort(first)
     signatures = [by_text[text] for text in positions]
+    first_rows = first[order]
     documents = [
-        _with_status(
-            signatures[of_body[row]], statuses[status_of[row]], binary=bool(binary[row])
+        _with_status(signatures[text], statuses[status], binary=is_binary)
+        for text, status, is_binary in zip(
+            of_body[first_rows].tolist(),
+            status_of[first_rows].tolist(),
+            binary[first_rows].tolist(),
+            strict=True,
         )
-        for row in first[order]
     ]
 
     return SignedRows(
@@ -253,6 +259,7 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
     return list(positions), np.concatenate(codes)
 
 
+@lru_cache(maxsize=1 << 12)
 def _with_status(signature: Signature, status: object, *, binary: bool) -> Signature:
     """Return a signature, with the status if the body tells little about the failure."""
     if binary:
