@@ -49,8 +49,10 @@ _REMEMBERED: Final = 4_000
 _MOST_REMEMBERED: Final = 8_192
 """Bodies that are remembered before a memory begins again."""
 _AT_ONCE: Final = 8_000_000
-"""Characters of bodies that are masked or read at once. Arrow compiles the search for secrets for each column,
-which takes as long as searching 5,000 bodies. Larger columns would take memory, and have at most 2 GiB."""
+"""Characters of bodies that are masked or read at once: a column of Arrow has at most 2 GiB.
+
+Arrow compiles the search for secrets for each column, which takes as long as searching 5,000 bodies.
+"""
 _TELL_LITTLE: Final = frozenset({"empty", "html", "binary"})
 
 
