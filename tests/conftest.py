@@ -20,7 +20,7 @@ import certifi
 import pytest
 
 import toolkit as tk
-from tests.tiers import group_by_fixtures, mark_tiers
+from tests.tiers import group_tests, mark_tiers
 from toolkit.service.responses import RetryPolicy
 from toolkit_service.demo.local_service import LocalService
 
@@ -52,7 +52,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Decide which tests are of the second tier, and which share a worker."""
     mark_tiers(items)
-    group_by_fixtures(items)
+    group_tests(items)
 
 
 LONGEST_ID = 60

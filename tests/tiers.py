@@ -12,8 +12,8 @@ The second tier contains, marked `exhaustive` when tests are collected:
    processes or write snapshots, and took half of the time of the first tier.
 4. The functions that `slowest_functions.txt` lists, because a case took four seconds or more.
 
-This module also decides which tests share a worker: those that use a fixture of their module, so that the
-fixture is built once and not once per worker.
+This module also decides which tests share a worker, for example if they use a fixture of their module, which
+is then built once and not once per worker.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ SLOWEST_FUNCTIONS = _listed("slowest_functions.txt")
 
 MOST_IN_A_GROUP = 60
 """Tests of a module that share a worker. More would leave the other workers idle at the end."""
+
+FEW_IN_A_GROUP = 8
+"""Tests of a module that share a worker although they share no fixture of it."""
 
 SHARED_ACROSS_MODULES = frozenset({"planted_service"})
 """Session fixtures that take so long to build that all their users share a worker."""
@@ -132,28 +135,36 @@ def _mark_slowest_functions(items: Iterable[pytest.Item]) -> None:
             item.add_marker("exhaustive")
 
 
-def group_by_fixtures(items: Iterable[pytest.Item]) -> None:
-    """Give tests that share an expensive fixture to one worker (an `xdist_group`)."""
+def group_tests(items: list[pytest.Item]) -> None:
+    """Divide the tests into groups (an `xdist_group` each). A worker runs a whole group.
+
+    Tests that share an expensive fixture share a worker, too. All others are grouped because pytest-xdist
+    visits all groups of a worker after each test: with a group per test, it needed a minute for 16,000 tests.
+    """
     counts: defaultdict[str, int] = defaultdict(int)
     for item in items:
         if item.get_closest_marker("browser"):
             # tests of a page run in their order, on one worker
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
             continue
-        group = _group(item)
-        if group:
-            chunk = counts[group] // MOST_IN_A_GROUP
-            counts[group] += 1
-            item.add_marker(pytest.mark.xdist_group(f"{group} {chunk}"))
+        group, most = _group(item)
+        chunk = counts[group] // most
+        counts[group] += 1
+        item.add_marker(pytest.mark.xdist_group(f"{group} {chunk}"))
 
 
-def _group(item: pytest.Item) -> str:
-    """Return the name of the group of a test; an empty string if it can run on any worker."""
+def _group(item: pytest.Item) -> tuple[str, int]:
+    """Return the name of the group of a test, and how many tests of the group may share a worker."""
+    others = f"others of {item.path.stem}"
     if not isinstance(item, pytest.Function):
-        return ""
+        return others, FEW_IN_A_GROUP
+
     definitions = item._fixtureinfo.name2fixturedefs
     shared = SHARED_ACROSS_MODULES & definitions.keys()
     if shared:
-        return min(shared)
+        return min(shared), MOST_IN_A_GROUP
+
     scopes = {found[-1].scope for found in definitions.values() if found}
-    return item.path.stem if "module" in scopes else ""
+    if "module" in scopes:
+        return item.path.stem, MOST_IN_A_GROUP
+    return others, FEW_IN_A_GROUP
