@@ -624,11 +624,22 @@ def _read(escape: str) -> str:
     return chr(int(digits[1], 16)) if digits else escape[-1]
 
 
+_SIGNS_OF_RUNS = frozenset(
+    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+/-"
+)
+_SPACES_BETWEEN_RUNS = bytes(
+    byte if byte in _SIGNS_OF_RUNS else 32 for byte in range(256)
+)
+"""For `bytes.translate`: the signs of base64 and hexadecimal digits stay, all others become spaces."""
+
+
 def _encoded_runs(text: str) -> set[str]:
     """Return the runs of letters and signs that may be base64 or hexadecimal."""
-    # with {16,}, re would begin anew at each character of a shorter run
-    runs = re.findall(r"[\w+/\-][\w+/\-]*", text, re.ASCII)
-    return {run for run in runs if len(run) >= 16}
+    # This takes less than half of the time of `re.findall`, and the texts have many megabytes.
+    words = set(
+        text.encode("utf-8", "surrogatepass").translate(_SPACES_BETWEEN_RUNS).split()
+    )
+    return {word.decode("ascii") for word in words if len(word) >= 16}
 
 
 def _decoded(runs: Iterable[str]) -> Iterator[str]:
