@@ -934,3 +934,32 @@ def test_every_generated_secret_name_passes_the_closer_test(around, name):
     ):
         if is_secret_name(longer):
             assert is_likely(f"{longer}={CANARY}"), longer
+
+
+BETWEEN = [
+    " ", ": ", " = ", " -> ", " \u2192 ", " is ", " was provided: ", "s sent (", "\\n", " \\u2192 ",
+    " &#8594; ", " &#x2192 ", "%A0 ", "\\xa0 ", " [masked len=6 tag=1b2c3d4e] ", " \u0131s ",
+    " \\u0131s ", " &#305;s ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("name", ["token", "API key", "private_key", "password"])
+def test_a_value_after_signs_and_words_is_likely(name, between):
+    """The closer test finds each secret of a sentence that the search finds."""
+    text = f"the {name}{between}{CANARY}"
+    assert MASK.search(REDACT.text(text).replace("[masked len=6 tag=1b2c3d4e]", ""))
+    assert is_likely(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "duplicate key value violates unique constraint 00000000000000000000000000000009",
+        '{"message": "402 tokens, limit is 400", "request": "00000000000000000000000000000009"}',
+    ],
+)
+def test_an_id_far_from_a_name_is_not_searched_for_secrets(text):
+    """Searching each body that mentions a key or tokens would take longer than reading it."""
+    assert is_suspicious(text)
+    assert not is_likely(text)

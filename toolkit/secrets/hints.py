@@ -166,6 +166,25 @@ _AFTER_NAME: Final = (
     rf"(?:[\"'`\]]*[ \t\x0b\x0c\x1c-\x1f]*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"'][ \t]*,)"
 )
 
+# The names of `_SENTENCE` in `named_values`, and the signs and words between a name and a value there. A
+# blank or an arrow can be escaped, and a mask is read as a blank.
+_NAMED_IN_SENTENCE: Final = (
+    r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
+    r"|(?:api|access|account|private|secret|signing|encryption)[ _\-]?key)s?"
+)
+_BETWEEN: Final = _alternatives((
+    "[^0-9A-Za-z]",
+    r"\\[nrtbf]|\\u[0-9a-f]{4}|\\x[0-9a-f]{2}|%[0-9a-f]{2}|&#x?[0-9a-f]{1,7}",
+    r"masked len=[^ ]+ tag=[0-9a-f]{8}",
+    "is|was|value|provided|given|used|sent|received|passed|supplied",
+))  # fmt: skip
+# Python takes a dotless i for an i, also in these names and words.
+_DOTLESS_I: Final = "(?:(?-i:\u0131)|u0131|&#(?:0*305|x0*131))"
+_IN_SENTENCE: Final = (
+    rf"{_NAMED_IN_SENTENCE}(?:{_BETWEEN})*[^\s\"'`<>(){{}}\[\],;]{{12}}"
+    rf"|{_STATED}(?s:.*){_DOTLESS_I}|{_DOTLESS_I}(?s:.*){_STATED}"
+)
+
 LIKELY: Final = (
     "(?i)"
     + _alternatives(
@@ -184,7 +203,8 @@ LIKELY: Final = (
             rf"{_BEYOND_ASCII}(?:[\w.\-]|{_BEYOND_ASCII})*{_AFTER_NAME}",
             NAME_IN_TEXT + _AFTER_NAME,
             # sentences, and SQL
-            rf"{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])",
+            _IN_SENTENCE,
+            rf"{_STATED}[a-z]*[ \t(]+[\"'`]",
             "identified by",
             # a field for the name, and another one for the value
             r"value[ \t]*[:=]",
