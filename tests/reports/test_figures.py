@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -275,3 +277,26 @@ def test_a_receipt_of_a_snapshot_says_what_its_load_read(
             "Complete: every entry present during the load was read (1 row). The report includes 2 from "
             "earlier loads that are no longer in the queue."
         )
+
+
+_FORMS = """
+import sys
+import toolkit as tk
+report = tk.report_failures(tk.read_snapshot(sys.argv[1]))
+report.to_short(), report.to_markdown(), report.to_json()
+print("matplotlib" in sys.modules)
+report.to_html()
+print("matplotlib" in sys.modules)
+"""
+
+
+def test_forms_without_figures_load_no_plots(tmp_path):
+    """A short report, Markdown and JSON do without matplotlib, which takes half a second to import."""
+    tk.write_snapshot(failures(at([NOW - HOUR, NOW])), tmp_path / "kept")
+    ended = subprocess.run(
+        [sys.executable, "-c", _FORMS, tmp_path / "kept"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.split() == ["False", "True"]

@@ -14,14 +14,18 @@ from toolkit.base.python_code import Code, PublicCall, fill, variable
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, short_number, span
 from toolkit.failures.calendars import WEEKDAYS, failure_calendar
-from toolkit.failures.count_plots import draw_calendar, draw_expiry, draw_matrix
 from toolkit.failures.counts import count_by, count_labels, count_matrix, count_states
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.lifetimes import bins_of_failures
 from toolkit.failures.selection import select
 from toolkit.failures.sources import AnyFrame, SelectedRows
-from toolkit.failures.trend_plots import draw_trend
 from toolkit.reports.findings import CAPS, ONCE, ReportCounts, zone_option
+from toolkit.reports.section_figures import (
+    calendar_figure,
+    expiry_figure,
+    matrix_figure,
+    trend_figure,
+)
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -80,7 +84,7 @@ def _when(counts: ReportCounts) -> Iterator[Section]:
     yield Section("when", "When", parts=(
         ReportFigure(
             "Failures over time", f"{counted(trend.total, 'failure')} in bars of {span(trend.step)}", 4.0,
-            partial(draw_trend, trend),
+            partial(trend_figure, trend),
         ),
         table(
             "Failures in each bar, by workflow; times are where a bar begins",
@@ -123,7 +127,7 @@ def _expiry(counts: ReportCounts) -> Iterator[Section]:
         parts = [
             ReportFigure(
                 "Failures by time of expiry", f"{number} that expire after {time_text(bins.now)}", 2.8,
-                partial(draw_expiry, bins),
+                partial(expiry_figure, bins),
             ),
             table(
                 "Failures that expire, by the time from which on",
@@ -173,7 +177,7 @@ def _where(counts: ReportCounts) -> Iterator[Section]:
         figure = ReportFigure(
             "Failures by workflow and response status",
             f"{len(matrix.rows)} by {len(matrix.columns)} cells, the strongest with {most}",
-            1.1 + _ROW * len(matrix.rows), partial(draw_matrix, matrix, columns="response status"),
+            1.1 + _ROW * len(matrix.rows), partial(matrix_figure, matrix),
         )  # fmt: skip
         parts = (figure, *parts)
 
@@ -190,7 +194,7 @@ def _hours(counts: ReportCounts) -> Iterator[Section]:
         ReportFigure(
             "Failures by weekday and hour",
             f"{counted(calendar.total, 'failure')} on seven weekdays of 24 hours", 3.2,
-            partial(draw_calendar, calendar),
+            partial(calendar_figure, calendar),
         ),
         table(
             f"Failures by weekday and hour ({calendar.tz})",

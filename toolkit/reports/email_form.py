@@ -25,7 +25,6 @@ from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import shorten
 from toolkit.reports.board import ReportBoard
 from toolkit.reports.content import ReportContent
-from toolkit.reports.email_pictures import draw_png
 from toolkit.reports.html_form import environment
 from toolkit.reports.link import web_link
 from toolkit.reports.sections import (
@@ -221,6 +220,8 @@ class _Page:
 
     def pictures(self, tag: str) -> Iterator[_Picture]:
         """Draw the figures of the sections that fit, in the order of the page."""
+        from toolkit.reports.email_pictures import draw_png  # noqa: PLC0415 - matplotlib is slow to import
+
         for number, (content_name, figure) in enumerate(self._figures(), 1):
             content_id = f"{content_name}-{tag}@toolkit.invalid"
             yield _Picture(figure, number, content_id, draw_png(figure))

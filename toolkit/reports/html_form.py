@@ -10,12 +10,8 @@ from weakref import WeakKeyDictionary
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from toolkit.base.time_zones import time_text
-from toolkit.drawing.fonts import for_browser
-from toolkit.drawing.style import drawing
-from toolkit.drawing.svg import inline_svg
 from toolkit.reports.board import Problem, ReportBoard
 from toolkit.reports.content import ReportContent
 from toolkit.reports.link import is_web_link
@@ -98,6 +94,13 @@ def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
 
 
 def _draw(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
+    # matplotlib is slow to import, and other forms of a report need no figure
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from toolkit.drawing.fonts import for_browser  # noqa: PLC0415
+    from toolkit.drawing.style import drawing  # noqa: PLC0415
+    from toolkit.drawing.svg import inline_svg  # noqa: PLC0415
+
     drawn = {}
     labels = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():

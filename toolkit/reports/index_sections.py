@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pandas as pd
 
 from toolkit.base.python_code import Code, fill, joined
-from toolkit.drawing.style import THEMES, Theme
 from toolkit.drawing.wording import counted
 from toolkit.reports.sections import (
     Part,
@@ -27,6 +26,9 @@ from toolkit.vectors.health import VectorAudit
 from toolkit.vectors.projection import VectorProjection
 from toolkit.vectors.recall_result import RecallAudit
 from toolkit.vectors.vector_changes import VectorChanges
+
+if TYPE_CHECKING:
+    from toolkit.drawing.style import Theme
 
 Mask: TypeAlias = Callable[[Any], Any]
 
@@ -249,6 +251,8 @@ def _table(
 
 
 def _name(theme: Theme) -> Any:
+    from toolkit.drawing.style import THEMES  # noqa: PLC0415 - matplotlib is slow to import
+
     return next(name for name, candidate in THEMES.items() if candidate is theme)
 
 

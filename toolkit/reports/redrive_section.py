@@ -12,8 +12,8 @@ import pandas as pd
 
 from toolkit.base.arguments import file_path, wrong
 from toolkit.base.python_code import PublicCall, fill
-from toolkit.drawing.result_bars import draw_outcomes
 from toolkit.redrive.results import STATES, RedriveResult, read_redrive_status
+from toolkit.reports.section_figures import outcomes_figure
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -54,7 +54,7 @@ def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
         frame=result.frame.assign(title=result.frame["title"].map(redactor.text)),
     )
     groups = min(int(result.frame["title"].nunique()), _DRAWN)
-    draw = partial(draw_outcomes, result.frame, verdict=result.verdict)
+    draw = partial(outcomes_figure, result.frame, result.verdict)
     figure = ReportFigure(
         "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, draw
     )

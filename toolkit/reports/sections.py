@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from toolkit.base.python_code import Code
 from toolkit.base.time_zones import time_text
-from toolkit.drawing.style import Theme
 from toolkit.drawing.wording import counted, percent, span
 from toolkit.reports.board import ReportBoard
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 Kind = Literal[
     "text",
