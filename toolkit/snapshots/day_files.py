@@ -6,9 +6,10 @@ are merged on that occasion, when the day is over, or if there are too many of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -54,6 +55,8 @@ from toolkit.tables.signed_rows import BodyReader, with_signatures
 SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
 SORTED_BYTES: Final = 64 << 20
 """Bytes of Arrow data that are sorted by the time of failure at once. They are in memory twice meanwhile."""
+READ_BYTES: Final = 16 << 20
+"""Bytes of new rows whose bodies are masked and read at once. Each window of a load is a small table."""
 MOST_FILES: Final = 8  # small files of the current day; days that are over have one
 
 
@@ -336,17 +339,13 @@ class DayWriter:
 
     def _write_new(self, day: str, first: int, chosen: Mask) -> None:
         """Write new and changed rows, which are in the queue now."""
-        for table, entries, added in self.new.tables(chosen):
-            first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
-            gone_times = [pa.nulls(len(entries), TIME)] * 2
-            columns = [
-                *table.columns,
-                first_seen,
-                *gone_times,
-                pa.nulls(len(entries), pa.string()),
-            ]
-            rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
-            self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
+        for group in _groups(self.new.tables(chosen)):
+            bodies = (table["response_body"].to_pylist() for table, _, _ in group)
+            self.reader.read_ahead(chain.from_iterable(bodies))
+            for table, entries, added in group:
+                rows = _stored_rows(table, entries)
+                kinds = np.where(added, _ADDED, _CHANGED)
+                self._write(day, first, rows, entries, kinds)
 
     def _write_again(self, day: str, first: int, file: _StoredFile) -> None:
         """Write a stored file again, without replaced rows, and with gone rows marked."""
@@ -396,6 +395,33 @@ class DayWriter:
         self.written.append(
             _NewFile(self.transaction.new_part(STORED_FAILURES, day=day), [], [])
         )
+
+
+def _groups(
+    tables: Iterable[tuple[pa.Table, Entries, Mask]],
+) -> Iterator[list[tuple[pa.Table, Entries, Mask]]]:
+    """Yield tables in lists of about `READ_BYTES`."""
+    group: list[tuple[pa.Table, Entries, Mask]] = []
+    size = 0
+    for table, entries, added in tables:
+        group.append((table, entries, added))
+        size += table.nbytes
+        if size >= READ_BYTES:
+            yield group
+            group = []
+            size = 0
+
+    if group:
+        yield group
+
+
+def _stored_rows(table: pa.Table, entries: Entries) -> pa.Table:
+    """Return new rows with the columns of stored failures, which are in the queue now."""
+    first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
+    gone_times = [pa.nulls(len(entries), TIME)] * 2
+    signatures = pa.nulls(len(entries), pa.string())
+    columns = [*table.columns, first_seen, *gone_times, signatures]
+    return pa.Table.from_arrays(columns, schema=STORED_FAILURES)
 
 
 def _mark(

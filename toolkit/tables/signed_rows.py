@@ -80,6 +80,8 @@ class BodyReader:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._masker = ColumnMasker(redactor)
+        self._masked_ahead: dict[str | None, str | None] = {}
+        self._documents_ahead: dict[str | None, Document] = {}
         self._known = Memo(
             lambda text: self._read([text])[text],
             longest=_REMEMBERED,
@@ -90,12 +92,28 @@ class BodyReader:
         """Return a message without secrets and without lone surrogates, which JSON can escape."""
         return self._redactor.text(text).encode("utf-8", "backslashreplace").decode()
 
+    def read_ahead(self, bodies: Iterable[str | None]) -> None:
+        """Mask and read the bodies of several tables at once, for `masked` and `documents` of each table.
+
+        Small tables would take several times as long one by one. The bodies of an earlier call are forgotten.
+        """
+        self._masked_ahead, self._documents_ahead = {}, {}
+        distinct = list(dict.fromkeys(bodies))
+        masked = self.masked(distinct)
+        self._masked_ahead = dict(zip(distinct, masked, strict=True))
+        self._documents_ahead = self.documents(dict.fromkeys(masked))
+
     def masked(self, bodies: Sequence[str | None]) -> list[str | None]:
         """Return bodies without secrets, and None for blank ones. Of long bodies, return the ends."""
-        present = {body for body in bodies if body is not None and body.strip()}
-        parts = {body: masked_part(body) for body in present}
-        masked = self._cleaned(parts.values())
-        return [None if body not in parts else masked[parts[body]] for body in bodies]
+        ahead = self._masked_ahead
+        unknown = (body for body in bodies if body is not None and body not in ahead)
+        parts = {body: masked_part(body) for body in unknown if body.strip()}
+        cleaned = self._cleaned(parts.values())
+        masked: dict[str | None, str | None] = {
+            body: cleaned[part] for body, part in parts.items()
+        }
+
+        return [masked.get(body, ahead.get(body)) for body in bodies]
 
     def documents(self, texts: Iterable[str | None]) -> dict[str | None, Document]:
         """Return the document of each masked body, with placeholders."""
@@ -104,7 +122,9 @@ class BodyReader:
         for text in texts:
             if text is None:
                 continue
-            if text in self._known:
+            if text in self._documents_ahead:
+                documents[text] = self._documents_ahead[text]
+            elif text in self._known:
                 documents[text] = self._known[text]
             else:
                 unknown.append(text)
