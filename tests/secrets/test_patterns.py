@@ -957,9 +957,10 @@ def test_a_value_after_signs_and_words_is_likely(name, between):
     [
         "duplicate key value violates unique constraint 00000000000000000000000000000009",
         '{"message": "402 tokens, limit is 400", "request": "00000000000000000000000000000009"}',
+        '{"message": "webhook signature for event inv_67203701", "code": "E104"}',
     ],
 )
 def test_an_id_far_from_a_name_is_not_searched_for_secrets(text):
-    """Searching each body that mentions a key or tokens would take longer than reading it."""
+    """Searching each body that mentions a key, tokens or a webhook would take longer than reading it."""
     assert is_suspicious(text)
     assert not is_likely(text)

@@ -306,6 +306,7 @@ PATTERNS: Final = (
         "https://chat.example/api/webhooks/12345/«k3J9x0Q2v7B1m5k3J9x0»",
         words=("webhook",),
         quick=_HOOK,
+        close=r"/webhooks/|webhook\.",
         expression=re.compile(
             r"(?i)/webhooks/\d{1,30}/(?P<secret>[\w\-]{16,})"
             r"|webhook\.office\.com/[a-z0-9]{1,20}/(?P<other>[^\s?#\"'<>\\]+)"
