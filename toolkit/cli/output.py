@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from toolkit.base.errors import ToolkitError, UnexpectedResultWarning
 from toolkit.base.own_tokens import masked
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.tables.receipt import Receipt
+
+if TYPE_CHECKING:
+    # only a type here: its import doubles the time of help and of mistakes in a command line
+    from toolkit.tables.receipt import Receipt
 
 LogFormat = Literal["plain", "time", "json"]
 
