@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -122,6 +123,30 @@ def test_the_first_value_of_a_header_is_found_without_case(found):
         ]
         expected.append(dates[0][0] if dates else None)
     assert header_column(found).first_values("date").to_pylist() == expected
+
+
+def test_any_blank_between_a_name_and_a_value_is_one_in_columns():
+    r"""RE2, which searches columns, takes five of Python's 29 blanks for ``\s``."""
+    blanks = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()]
+    assert len(blanks) == 29
+    forms = [
+        "invalid token{} k3J9x0Q2v7B1m5Zz refused",
+        "password{}was k3J9x0Q2v7B1m5Zz",
+        "secret{}->{}k3J9x0Q2v7B1m5Zz",
+        "the api key:{}k3J9x0Q2v7B1m5Zz",
+        "passphrase{}'k3J9x0Q2v7B1m5Zz'",
+        "identified by{}'k3J9x0Q2v7B1m5Zz'",
+        "client_secret{}={}k3J9x0Q2v7B1m5Zz",
+        "https://a.example/x{}?token=k3J9x0Q2v7B1m5Zz",
+    ]
+    texts = [form.replace("{}", blank) for form in forms for blank in blanks]
+    # a short column is searched by Python
+    harmless = [f"step {number} of the import has failed" for number in range(2_000)]
+    column = pa.array(texts + harmless)
+    assert MASKER.texts(column).to_pylist()[: len(texts)] == [
+        *map(REDACTOR.text, texts)
+    ]
+    assert MASKER.urls(column).to_pylist()[: len(texts)] == [*map(REDACTOR.url, texts)]
 
 
 def test_long_columns_are_masked_as_short_ones():
