@@ -144,8 +144,8 @@ def group_tests(items: list[pytest.Item]) -> None:
     counts: defaultdict[str, int] = defaultdict(int)
     for item in items:
         if item.get_closest_marker("browser"):
-            # tests of a page run in their order, and all of a folder on one worker, with one Chromium
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+            # tests of a page run in their order, on one worker
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
             continue
         group, most = _group(item)
         chunk = counts[group] // most

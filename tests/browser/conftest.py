@@ -117,22 +117,11 @@ def launched_chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="package")
-def running_chromium() -> Iterator[Browser]:
-    """One Chromium for all tests of this folder: starting it and its driver takes three seconds of CPU time.
-
-    It ends after the last test of the folder, because Playwright leaves an event loop to the tests of others.
-    """
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The system's Chromium, without network requests of its own."""
     with launched_chromium() as browser:
         yield browser
-
-
-@pytest.fixture(scope="module")
-def chromium(running_chromium: Browser) -> Iterator[Browser]:
-    """The system's Chromium. All pages of a module are closed after its last test."""
-    yield running_chromium
-    for context in running_chromium.contexts:
-        context.close()
 
 
 @dataclass

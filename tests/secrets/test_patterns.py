@@ -924,6 +924,13 @@ def test_every_secret_name_passes_the_quick_tests(name, sign):
     st.from_regex(r"[A-Za-z0-9]{0,3}([_.\-]?[A-Za-z0-9]{1,9}){0,3}", fullmatch=True),
     st.sampled_from(NAMES),
 )
+@example("D", "authorize")
+@example("Order", "auth")
+@example("o", "auth")
+@example("iz", "author")
+@example("Errand", "key")
+@example("er", "key")
+@example("ErrorCode", "key")
 def test_every_generated_secret_name_passes_the_closer_test(around, name):
     """A name with other words before or after it."""
     for longer in (

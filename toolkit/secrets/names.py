@@ -147,11 +147,43 @@ PARTS_IN_TEXT: Final = _expression((*_PARTS, *_LAST_PARTS, *_ENDS), _SEPARATOR)
 WHOLE_WORDS_IN_TEXT: Final = _expression(_WHOLE_WORDS)
 """The words that are whole words of secret names."""
 
+
+def _beginning_otherwise(letter: str) -> str:
+    """Return an expression (RE2 syntax) for the rest of a name that does not begin with a letter."""
+    before, after = chr(ord(letter) - 1), chr(ord(letter) + 1)
+    return rf"[a-{before}{after}-z0-9_.\-]{_REST_OF_NAME}"
+
+
+def _other_word(letter: str) -> str:
+    """Return an expression for the rest of a name that does not continue a word with a letter.
+
+    A capital begins another word: "authOrder" is folded to "auth-order", and is no "author".
+    """
+    capital = rf"(?-i:{letter.upper()}){_REST_OF_NAME}"
+    return f"{_beginning_otherwise(letter)}|{capital}"
+
+
+def _other_than(word: str) -> str:
+    """Return an expression for the rest of a name that is anything but a word."""
+    if not word:
+        return r"[\w.\-]+"
+
+    first, others = word[0], word[1:]
+    return f"(?:{_other_word(first)}|{first}{_other_than(others)})?"
+
+
+# RE2 has no lookahead, so "author", "authorized" and "KeyError" are excluded letter by letter. Each group is
+# optional, because the name may end before it.
+_AFTER_AUTHORIZE: Final = f"(?:{_other_word('d')})?"
+_AFTER_AUTHORIZ: Final = f"(?:{_other_word('e')}|e{_AFTER_AUTHORIZE})?"
+_AFTER_AUTHO: Final = f"(?:{_other_word('r')}|ri[sz]{_AFTER_AUTHORIZ})?"
+_AFTER_AUTH: Final = f"(?:{_other_word('o')}|o{_AFTER_AUTHO})?"
+# the capital of "KeyError" is excluded, too
+_AFTER_KEY: Final = f"(?:{_beginning_otherwise('e')}|e{_other_than('rror')})?"
+
 NAME_IN_TEXT: Final = (
-    # RE2 has no lookahead, so "author", "authorized" and "KeyError" are excluded letter by letter
-    rf"(?:auth(?:[a-np-z0-9_.\-]{_REST_OF_NAME}"
-    rf"|ori[sz](?:[ai]{_REST_OF_NAME}|e(?:[a-ce-z0-9_.\-]{_REST_OF_NAME})?))?"
-    rf"|key(?:[a-df-z0-9_.\-]{_REST_OF_NAME}|e[a-qs-z0-9_.\-]{_REST_OF_NAME})?"
+    f"(?:auth{_AFTER_AUTH}"
+    f"|key{_AFTER_KEY}"
     rf"|(?:{PARTS_IN_TEXT}){_REST_OF_NAME}"
     # a whole word begins after a sign, or with a capital as in "dbPin", "DBPin" or "dbPIN"
     rf"|(?:(?:^|[^a-z])(?:{WHOLE_WORDS_IN_TEXT})|(?-i:[A-Za-z0-9](?:{_TITLES})|[a-z0-9](?:{_CAPITALS})))"
