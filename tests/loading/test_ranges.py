@@ -374,17 +374,25 @@ def test_a_token_that_expires_ends_the_load_and_another_one_resumes_it(server):
     assert [item for _, item in rest] == named(12)[6:]
 
 
+def reading_since(earlier: set[threading.Thread]) -> list[threading.Thread]:
+    """Return the threads that read vectors and have started since; others belong to earlier tests."""
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("vectors") and thread not in earlier
+    ]
+
+
 def test_no_thread_is_left_however_a_load_ends(server):
     """Read to its end, left early, or failed: the threads that sent requests have ended."""
+    earlier = set(threading.enumerate())
     _, service = serving(server, {"x": named(40), "y": named(40)})
     for ending in ("end", "early", "error"):
         pieces = iter(
             open_vectors(service, LoadOptions(progress=False), namespace="all")
         )
         next(pieces)
-        assert any(
-            thread.name.startswith("vectors") for thread in threading.enumerate()
-        )
+        assert reading_since(earlier)
         if ending == "end":
             list(pieces)
         elif ending == "early":
@@ -392,11 +400,7 @@ def test_no_thread_is_left_however_a_load_ends(server):
         else:
             with pytest.raises(ZeroDivisionError):
                 pieces.throw(ZeroDivisionError())
-        assert not [
-            thread
-            for thread in threading.enumerate()
-            if thread.name.startswith("vectors")
-        ]
+        assert reading_since(earlier) == []
 
 
 def test_an_index_that_would_not_fit_is_refused_before_it_is_read(server):
@@ -485,12 +489,11 @@ def test_an_interrupt_stops_the_threads_and_leaves_what_was_read(server):
         return Reply(500, {}, b"{}")
 
     _, service = serving(server, {"": named(12)}, before=before)
+    earlier = set(threading.enumerate())
     with pytest.raises(IncompleteLoadError, match="an interrupt") as caught:
         tk.load_vectors(service, progress=lambda done, _: done >= 6 and six.set())
     assert len(caught.value.partial) == 6
-    assert not [
-        thread for thread in threading.enumerate() if thread.name.startswith("vectors")
-    ]
+    assert reading_since(earlier) == []
 
 
 def test_an_interrupt_between_the_steps_of_a_wait_is_an_interrupt(server, monkeypatch):
