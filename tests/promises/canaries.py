@@ -635,7 +635,7 @@ _SPACES_BETWEEN_RUNS = bytes(
 
 def _encoded_runs(text: str) -> set[str]:
     """Return the runs of letters and signs that may be base64 or hexadecimal."""
-    # This takes less than half of the time of `re.findall`, and the texts have many megabytes.
+    # This takes less than half of the time of `re.findall`, and outputs have many megabytes.
     words = set(
         text.encode("utf-8", "surrogatepass").translate(_SPACES_BETWEEN_RUNS).split()
     )

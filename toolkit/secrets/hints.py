@@ -23,7 +23,13 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from toolkit.secrets.names import NAME_IN_TEXT, PARTS_IN_TEXT, WHOLE_WORDS_IN_TEXT
+from toolkit.secrets.names import (
+    NAME_IN_TEXT,
+    PARTS_IN_TEXT,
+    STATED_NAME,
+    STATING_WORDS,
+    WHOLE_WORDS_IN_TEXT,
+)
 from toolkit.secrets.patterns import PATTERNS
 from toolkit.secrets.prefixes import BLOCKS, LIKELY_TOKENS, SUSPICIOUS_TOKENS
 from toolkit.secrets.urls import GIVES_ACCESS
@@ -170,22 +176,18 @@ _AFTER_NAME: Final = (
     rf"(?:[\"'`\]]*[ \t\x0b\x0c\x1c-\x1f]*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"'][ \t]*,)"
 )
 
-# The names of `_SENTENCE` in `named_values`, and the signs and words between a name and a value there. A
-# blank or an arrow can be escaped, and a mask is read as a blank.
-_NAMED_IN_SENTENCE: Final = (
-    r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
-    r"|(?:api|access|account|private|secret|signing|encryption)[ _\-]?key)s?"
-)
+# Signs and words between a name and a value in a sentence (`_SENTENCE` in `named_values`). A blank or an
+# arrow can be escaped, and a mask is read as a blank.
 _BETWEEN: Final = _alternatives((
     "[^0-9A-Za-z]",
     r"\\[nrtbf]|\\u[0-9a-f]{4}|\\x[0-9a-f]{2}|%[0-9a-f]{2}|&#x?[0-9a-f]{1,7}",
     r"masked len=[^ ]+ tag=[0-9a-f]{8}",
-    "is|was|value|provided|given|used|sent|received|passed|supplied",
+    STATING_WORDS,
 ))  # fmt: skip
 # Python takes a dotless i for an i, also in these names and words.
 _DOTLESS_I: Final = "(?:(?-i:\u0131)|u0131|&#(?:0*305|x0*131))"
 _IN_SENTENCE: Final = (
-    rf"{_NAMED_IN_SENTENCE}(?:{_BETWEEN})*[^\s\"'`<>(){{}}\[\],;]{{12}}"
+    rf"{STATED_NAME}(?:{_BETWEEN})*[^\s\"'`<>(){{}}\[\],;]{{12}}"
     rf"|{_STATED}(?s:.*){_DOTLESS_I}|{_DOTLESS_I}(?s:.*){_STATED}"
 )
 

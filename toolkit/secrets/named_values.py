@@ -18,6 +18,8 @@ from operator import itemgetter
 from typing import Final
 
 from toolkit.secrets.names import (
+    STATED_NAME,
+    STATING_WORDS,
     is_clear_name,
     is_pair,
     is_prose,
@@ -155,9 +157,7 @@ _PHP: Final = re.compile(
 # "→"), and a value of at least 12 characters. The value is masked if it looks random (`is_random`), so that
 # "the token authentication failed" stays.
 _SENTENCE: Final = re.compile(
-    r"(?i)(?P<name>(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
-    r"|(?:api|access|account|private|secret|signing|encryption)[ _\-]?key)s?)"
-    r"(?:[ \t]{1,4}(?:is|was|value|provided|given|used|sent|received|passed|supplied)){0,2}"
+    rf"(?i)(?P<name>{STATED_NAME})(?:[ \t]{{1,4}}(?:{STATING_WORDS})){{0,2}}"
     r"\s{0,4}(?:[:=]|->|\u2192)?\s{0,4}\(?[\"'`]?(?<![A-Za-z])(?P<value>[^\s\"'`<>(){}\[\],;]{12,4096}+)"
 )
 # a path, an option, or a URL, which other expressions read: "token /a/b", "token https://a.example"

@@ -147,6 +147,15 @@ PARTS_IN_TEXT: Final = _expression((*_PARTS, *_LAST_PARTS, *_ENDS), _SEPARATOR)
 WHOLE_WORDS_IN_TEXT: Final = _expression(_WHOLE_WORDS)
 """The words that are whole words of secret names."""
 
+STATED_NAME: Final = (
+    r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
+    r"|(?:api|access|account|private|secret|signing|encryption)[ _\-]?key)s?"
+)
+"""The names of secrets in sentences such as "invalid token k3J9x0Q2v7B1m5", with ``(?i)``."""
+
+STATING_WORDS: Final = "is|was|value|provided|given|used|sent|received|passed|supplied"
+"""Words between the name and the value in such a sentence."""
+
 
 def _beginning_otherwise(letter: str) -> str:
     """Return an expression (RE2 syntax) for the rest of a name that does not begin with a letter."""
@@ -178,7 +187,7 @@ _AFTER_AUTHORIZE: Final = f"(?:{_other_word('d')})?"
 _AFTER_AUTHORIZ: Final = f"(?:{_other_word('e')}|e{_AFTER_AUTHORIZE})?"
 _AFTER_AUTHO: Final = f"(?:{_other_word('r')}|ri[sz]{_AFTER_AUTHORIZ})?"
 _AFTER_AUTH: Final = f"(?:{_other_word('o')}|o{_AFTER_AUTHO})?"
-# the capital of "KeyError" is excluded, too
+# "KeyError" is excluded with a capital as well
 _AFTER_KEY: Final = f"(?:{_beginning_otherwise('e')}|e{_other_than('rror')})?"
 
 NAME_IN_TEXT: Final = (

@@ -6,7 +6,7 @@ are merged on that occasion, when the day is over, or if there are too many of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.base.size_lists import lists_by_size
 from toolkit.base.times import DAY_MS, milliseconds
 from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots.binding import AccountTag
@@ -339,7 +340,8 @@ class DayWriter:
 
     def _write_new(self, day: str, first: int, chosen: Mask) -> None:
         """Write new and changed rows, which are in the queue now."""
-        for group in _groups(self.new.tables(chosen)):
+        tables = self.new.tables(chosen)
+        for group in lists_by_size(tables, lambda each: each[0].nbytes, READ_BYTES):
             bodies = (table["response_body"].to_pylist() for table, _, _ in group)
             self.reader.read_ahead(chain.from_iterable(bodies))
             for table, entries, added in group:
@@ -395,24 +397,6 @@ class DayWriter:
         self.written.append(
             _NewFile(self.transaction.new_part(STORED_FAILURES, day=day), [], [])
         )
-
-
-def _groups(
-    tables: Iterable[tuple[pa.Table, Entries, Mask]],
-) -> Iterator[list[tuple[pa.Table, Entries, Mask]]]:
-    """Yield tables in lists of about `READ_BYTES`."""
-    group: list[tuple[pa.Table, Entries, Mask]] = []
-    size = 0
-    for table, entries, added in tables:
-        group.append((table, entries, added))
-        size += table.nbytes
-        if size >= READ_BYTES:
-            yield group
-            group = []
-            size = 0
-
-    if group:
-        yield group
 
 
 def _stored_rows(table: pa.Table, entries: Entries) -> pa.Table:

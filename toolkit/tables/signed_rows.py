@@ -14,7 +14,7 @@ status changed the signature of every body, one failure would have several signa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.base.size_lists import lists_by_size
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
 from toolkit.signatures.reading import read_document
@@ -129,7 +130,7 @@ class BodyReader:
             else:
                 unknown.append(text)
 
-        for part in _parts(unknown):
+        for part in lists_by_size(unknown, len, _AT_ONCE):
             for text, document in self._read(part).items():
                 self._known.remember(text, document)
                 documents[text] = document
@@ -148,9 +149,9 @@ class BodyReader:
         return dict(zip(texts, map(stable.__getitem__, read), strict=True))
 
     def _cleaned(self, texts: Iterable[str]) -> dict[str, str]:
-        """Return what `clean` returns for each of many texts."""
+        """Return the result of `clean` for each of many messages."""
         cleaned: dict[str, str] = {}
-        for part in _parts(dict.fromkeys(texts)):
+        for part in lists_by_size(dict.fromkeys(texts), len, _AT_ONCE):
             cleaned |= zip(part, self._clean_part(part), strict=True)
 
         return cleaned
@@ -166,22 +167,6 @@ class BodyReader:
             return texts  # nothing is masked, as usual. New strings would take memory
         clean: list[str] = masked.to_pylist()
         return clean
-
-
-def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in lists of about `_AT_ONCE` characters."""
-    part: list[str] = []
-    length = 0
-    for text in texts:
-        part.append(text)
-        length += len(text)
-        if length >= _AT_ONCE:
-            yield part
-            part = []
-            length = 0
-
-    if part:
-        yield part
 
 
 def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
