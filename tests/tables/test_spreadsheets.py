@@ -7,6 +7,7 @@ import gc
 import sys
 import warnings
 from pathlib import PurePosixPath
+from types import FrameType
 
 import openpyxl
 import pandas as pd
@@ -105,6 +106,67 @@ def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
         tk.export_excel(frame[:0], tmp_path / "missing" / "a.xlsx")
     gc.collect()  # pytest makes an error of what complains here
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """An empty folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def test_no_row_is_left_in_the_temporary_folder(tmp_path, temporary):
+    """Neither after a workbook is written, nor after an error, a folder that is missing, or an interrupt."""
+    frame = pd.DataFrame({"a": ["x" * 40_000, "y"]})
+    with pytest.warns(UnexpectedResultWarning):
+        tk.export_excel(frame, tmp_path / "a.xlsx")
+    assert list(temporary.iterdir()) == []
+
+    with (
+        pytest.raises(UnexpectedResultWarning),
+        warnings.catch_warnings(action="error"),
+    ):
+        tk.export_excel(frame, tmp_path / "b.xlsx")
+    assert list(temporary.iterdir()) == []
+
+    with pytest.raises(InputError, match="missing"):
+        tk.export_excel(frame[1:], tmp_path / "missing" / "b.xlsx")
+    assert list(temporary.iterdir()) == []
+
+    def interrupt(written: int, rows: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tk.export_excel(frame[1:], tmp_path / "b.xlsx", progress=interrupt)
+    assert list(temporary.iterdir()) == []
+    assert [path.name for path in tmp_path.glob("*.xlsx")] == ["a.xlsx"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["write_top", "write_row", "etree_write_cell", "write_tail", "write_worksheet"],
+)
+def test_an_interrupt_within_openpyxl_leaves_no_row(tmp_path, temporary, function):
+    """At the start of a sheet, within a row, at the end of a sheet and within the workbook."""
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == function:
+            sys.settrace(before)
+            raise KeyboardInterrupt
+
+    rows = pd.DataFrame({"a": ["x", "y"]})
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tk.export_excel(rows, tmp_path / "a.xlsx")
+    finally:
+        sys.settrace(before)
+
+    assert list(temporary.iterdir()) == []
+    assert not list(tmp_path.glob("*.xlsx"))
 
 
 def test_without_openpyxl_the_error_names_the_command(tmp_path, monkeypatch):

@@ -16,7 +16,8 @@ from io import BytesIO
 from itertools import chain, zip_longest
 from numbers import Number
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pandas as pd
@@ -187,6 +188,7 @@ def export_excel(
     try:
         openpyxl = importlib.import_module("openpyxl")
         new_cell = importlib.import_module("openpyxl.cell").WriteOnlyCell
+        new_writer = importlib.import_module("openpyxl.writer.excel").ExcelWriter
     except ImportError:
         raise SettingsError(
             "writing an Excel workbook",
@@ -210,7 +212,7 @@ def export_excel(
         ) as bar:
             _fill(book, flat, new_cell, bar)
 
-        write_file(target, book.save)
+        write_file(target, lambda file: _save(book, file, new_writer))
     except OSError as error:
         # of the rows, which openpyxl first writes into a temporary file
         if not is_full(error):
@@ -221,10 +223,43 @@ def export_excel(
         ) from None
     finally:
         for sheet in book.worksheets:
-            # rows of a workbook that was not saved are still buffered
-            if not sheet.closed:
-                with suppress(OSError):  # which has been raised before
-                    sheet.close()
+            _remove_rows(sheet)
+
+
+def _save(book: Any, file: BinaryIO, new_writer: Any) -> None:
+    """Write a workbook to a file.
+
+    ``book.save`` would leave the archive to the garbage collector if an error or an interrupt ends it. The
+    archive would complain then, because its file is closed before.
+    """
+    archive = ZipFile(file, "w", ZIP_DEFLATED)
+    try:
+        new_writer(book, archive).save()
+    finally:
+        with suppress(Exception):  # the error that ended the export is the one to raise
+            archive.close()
+
+
+def _remove_rows(sheet: Any) -> None:
+    """Remove the temporary file with the rows of a sheet that was not saved.
+
+    openpyxl itself removes the file of a saved sheet, and others only when the process ends. It has no
+    public name for the writer of that file.
+    """
+    with suppress(Exception):  # the error that ended the export is the one to raise
+        # its rows are still buffered
+        if not sheet.closed:
+            sheet.close()
+
+    writer = getattr(sheet, "_writer", None)
+    if writer is None:
+        return
+
+    with suppress(Exception):
+        # the sheet did not close the file if an interrupt ended it within a row
+        writer.close()
+    with suppress(OSError):
+        Path(writer.out).unlink(missing_ok=True)
 
 
 def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
