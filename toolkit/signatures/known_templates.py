@@ -1,9 +1,14 @@
-"""Find the template of a message among the templates that were learned earlier."""
+"""Find the template of a message among the templates that were learned earlier, and join some of them.
+
+Templates are joined if later messages show that a word of theirs is a value. For example, "no stock for
+apples" and "no stock for pears" were learned as two templates. Together with the later message "no stock for
+plums", they become "no stock for <value>".
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from toolkit.signatures.message_rows import (
     Words,
@@ -11,14 +16,30 @@ from toolkit.signatures.message_rows import (
     plain_words_of,
     without,
 )
-from toolkit.signatures.words import NEVER, kinds_of_words, split_sentence
+from toolkit.signatures.templates import learn
+from toolkit.signatures.words import (
+    NEVER,
+    kinds_of_words,
+    split_sentence,
+    without_kinds,
+)
 
 
 class KnownTemplates:
-    """Templates that were learned earlier: a message keeps the template when other messages arrive."""
+    """Templates that were learned earlier: a message keeps the template when other messages arrive.
 
-    def __init__(self, templates: Sequence[str], exceptions: Mapping[str, str]) -> None:
+    `exceptions` has the messages that another template covers first. `joined` has the templates that became
+    part of another one, and the other one.
+    """
+
+    def __init__(
+        self,
+        templates: Sequence[str],
+        exceptions: Mapping[str, str],
+        joined: Mapping[str, str],
+    ) -> None:
         self._exceptions = exceptions
+        self._joined = joined
         self._by_words: dict[tuple[Words, Words], str] = {}
         # by glue, by the positions of values, by all other words: the first template that was learned
         self._by_places: defaultdict[
@@ -37,21 +58,32 @@ class KnownTemplates:
                     others, (order, template)
                 )
 
-    def find_all(self, messages: Iterable[str]) -> dict[str, str]:
-        """Return the templates of the messages that a learned template covers."""
+    def find_all(
+        self, messages: Iterable[str], *, joined: bool = True
+    ) -> dict[str, str]:
+        """Return the templates of the messages that a learned template covers.
+
+        Without `joined`, these are the templates before any were joined.
+        """
         templates: dict[str, str] = {}
         for message in messages:
-            template = self.find(message)
+            template = self.find(message, joined=joined)
             if template is not None:
                 templates[message] = template
 
         return templates
 
-    def find(self, message: str) -> str | None:
+    def find(self, message: str, *, joined: bool = True) -> str | None:
         """Return the template of a message: an equal one, else the first learned one that covers it."""
         if message in self._exceptions:
             return self._exceptions[message]
 
+        template = self._equal_or_covering(message)
+        if template is None or not joined:
+            return template
+        return self._joined.get(template, template)
+
+    def _equal_or_covering(self, message: str) -> str | None:
         sentence = split_sentence(message)
         words = plain_words_of(sentence)
         equal = self._by_words.get((sentence.glue, words))
@@ -59,6 +91,28 @@ class KnownTemplates:
             return equal
 
         return self._first_covering(words, sentence.glue)
+
+    def joined_by(self, messages: Collection[str]) -> dict[str, str]:
+        """Return the templates that new messages join, with the template that they become part of.
+
+        Templates of the same shape as a message are compared with the messages, as if they were messages.
+        """
+        if not messages:
+            return {}
+
+        shapes = {split_sentence(message).glue for message in messages}
+        templates = [
+            template
+            for (glue, _), template in self._by_words.items()
+            if glue in shapes and template not in self._joined
+        ]
+        learned = learn([*messages, *templates])
+
+        return {
+            template: learned[template]
+            for template in templates
+            if without_kinds(learned[template]) != without_kinds(template)
+        }
 
     def _first_covering(self, words: Words, glue: Words) -> str | None:
         """Return the first learned template that is equal to the words except for the values."""

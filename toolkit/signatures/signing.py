@@ -9,7 +9,8 @@ Three steps lead from a message to an id:
 3. `signature_id` hashes the kind of body, the facts (types, codes, the frame) and the templates.
 
 An id must stay the same when more failures arrive. `Learned` keeps the templates of earlier failures for
-this, and a snapshot stores them.
+this, and a snapshot stores them. Only a sync joins templates of earlier failures, if later ones show that
+they are one (`Learned.joined_by`).
 """
 
 from __future__ import annotations
@@ -94,13 +95,21 @@ class Learned(msgspec.Struct, frozen=True):
     """The templates and frames of earlier messages. With them, a message keeps its id when others arrive.
 
     The template of a message is the first of `templates` that covers it, except for the messages in
-    `exceptions`. `frames` maps the errors of minified traces to the frame that they were given.
+    `exceptions`. `frames` maps the errors of minified traces to the frame that they were given. `joined` maps
+    templates to the template that they became part of, and `renamed` maps earlier ids to present ones.
     """
 
     rules_version: int = RULES_VERSION
     templates: tuple[str, ...] = ()
     exceptions: dict[str, str] = {}
     frames: tuple[tuple[tuple[str, ...], str], ...] = ()
+    joined: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+
+    @property
+    def known(self) -> KnownTemplates:
+        """Return the templates, for finding the template of a message."""
+        return KnownTemplates(self.templates, self.exceptions, self.joined)
 
     def extended(self, signatures: Iterable[Signature]) -> Learned:
         """Return this with the templates and frames of more signatures; nothing learned earlier changes."""
@@ -112,7 +121,7 @@ class Learned(msgspec.Struct, frozen=True):
             *self.templates,
             *sorted(set(assigned.values()) - set(self.templates)),
         )
-        known = KnownTemplates(templates, self.exceptions)
+        known = KnownTemplates(templates, self.exceptions, self.joined)
         # messages that another, earlier template covers: they would change their id
         others = {
             message: own
@@ -124,18 +133,59 @@ class Learned(msgspec.Struct, frozen=True):
             if one.document.facts[-1:] == (NO_FRAME,):
                 frames.setdefault(_error(one.facts, one.templates), one.facts[-1])
 
-        return Learned(
+        return msgspec.structs.replace(
+            self,
             templates=templates,
             exceptions={**self.exceptions, **others},
             frames=tuple(sorted(frames.items())),
         )
+
+    def joined_by(self, documents: Collection[Document]) -> Learned:
+        """Return this with templates joined that the messages of new documents show to be one.
+
+        For example, "no stock for apples" and "no stock for pears" become "no stock for <value>" when a
+        document has the message "no stock for plums". Earlier messages with these templates get other ids.
+        """
+        known = self.known
+        naming = _messages_of(filter(names_the_fault, documents))
+        messages = _messages_of(documents) - naming
+        joins = known.joined_by(messages - known.find_all(messages).keys())
+        if not joins:
+            return self
+
+        def latest(template: str) -> str:
+            return joins.get(template, template)
+
+        return msgspec.structs.replace(
+            self,
+            templates=(
+                *self.templates,
+                *sorted(set(joins.values()) - set(self.templates)),
+            ),
+            # a message that is its own template can be of a trace that names the fault: it stays
+            exceptions={
+                message: template if message == template else latest(template)
+                for message, template in self.exceptions.items()
+            },
+            frames=tuple(
+                (tuple(map(latest, error)), frame) for error, frame in self.frames
+            ),
+            joined={old: latest(new) for old, new in self.joined.items()} | joins,
+        )
+
+    def with_renamed(self, ids: Mapping[str, str]) -> Learned:
+        """Return this with more ids that became other ids."""
+        renamed = {old: ids.get(new, new) for old, new in self.renamed.items()}
+        return msgspec.structs.replace(self, renamed=renamed | dict(ids))
 
     def only(self, signatures: Iterable[Signature]) -> Learned:
         """Return the templates, exceptions and frames of these signatures. Their ids stay the same."""
         templates: set[str] = set()
         messages: set[str] = set()
         errors: set[tuple[str, ...]] = set()
+        ids: set[str] = set()
         for one in signatures:
+            ids.add(one.id)
             templates.update(one.templates)
             messages.update(self.exceptions.keys() & set(one.document.messages))
             errors.add(_error(one.facts, one.templates))
@@ -149,6 +199,7 @@ class Learned(msgspec.Struct, frozen=True):
                 if message in messages
             },
             frames=tuple(frame for frame in self.frames if frame[0] in errors),
+            renamed={old: new for old, new in self.renamed.items() if new in ids},
         )
 
 
@@ -165,9 +216,17 @@ def continues(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     has_templates = new.templates[: len(old.templates)] == old.templates
     has_exceptions = new.exceptions.items() >= old.exceptions.items()
     has_frames = set(new.frames) >= set(old.frames)
+    # rows that were read earlier still have the ids of templates that were joined later
+    is_joined_alike = new.joined == old.joined
     is_same_version = new.rules_version == old.rules_version
 
-    return has_templates and has_exceptions and has_frames and is_same_version
+    return (
+        has_templates
+        and has_exceptions
+        and has_frames
+        and is_joined_alike
+        and is_same_version
+    )
 
 
 class Signature(NamedTuple):
@@ -209,12 +268,12 @@ def sign(
     """
     learned, read = learned or Learned(), read or document_of
     documents = {text: read(text) for text in dict.fromkeys(texts)}
-    signatures = _signatures(dict.fromkeys(documents.values()), learned)
+    signatures = sign_documents(dict.fromkeys(documents.values()), learned)
 
     return {text: signatures[document] for text, document in documents.items()}
 
 
-def _signatures(
+def sign_documents(
     documents: Collection[Document], learned: Learned
 ) -> dict[Document, Signature]:
     """Return the signature of each document."""
@@ -238,8 +297,9 @@ def _templates(documents: Collection[Document], learned: Learned) -> dict[str, s
     templates.update(zip(naming, naming, strict=True))
     templates |= join_traces_of_one_place(traces, templates)
     if learned.templates:
-        known = KnownTemplates(learned.templates, learned.exceptions)
-        templates |= known.find_all(messages)
+        known = learned.known
+        templates |= known.find_all(messages - naming)
+        templates |= known.find_all(naming, joined=False)
 
     return templates
 

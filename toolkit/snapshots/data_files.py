@@ -12,7 +12,7 @@ import errno
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Final
 
@@ -199,17 +199,20 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         # a list of fixed size takes memory even if it is null
         return int(max(size, self.metadata.num_rows * self._fixed))
 
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows by row group, large groups in several tables.
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows by row group, large groups in several tables, with all columns or only some.
 
         Raise NotEnoughMemoryError if a row cannot fit into memory.
         """
         for number in range(self.num_row_groups):
             rows_at_once = self._rows_at_once(number)
             if self.metadata.row_group(number).num_rows <= rows_at_once:
-                yield self.read_row_group(number).replace_schema_metadata(None)
+                rows = self.read_row_group(number, columns=columns)
+                yield rows.replace_schema_metadata(None)
                 continue
-            for batch in self.iter_batches(rows_at_once, row_groups=[number]):
+            for batch in self.iter_batches(
+                rows_at_once, row_groups=[number], columns=columns
+            ):
                 yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
 
     @property
@@ -416,17 +419,20 @@ def check_data_file(
 
 
 def stored_failures(
-    store: SnapshotStore, manifest: Manifest, listed: ListedFile
+    store: SnapshotStore,
+    manifest: Manifest,
+    listed: ListedFile,
+    columns: Sequence[str] = tuple(STORED_FAILURES.names),
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a file of failures with the current columns; raises as `open_data_file`."""
+    """Yield the rows of a file of failures with some of the current columns; raises as `open_data_file`."""
     if not manifest.is_older:
         with open_data_file(store, listed, STORED_FAILURES) as parquet:
-            yield from parquet.tables()
+            yield from parquet.tables(columns)
         return
 
     with open_data_file(store, listed, None) as parquet:
         for rows in parquet.tables():
-            yield _current_failures(rows)
+            yield _current_failures(rows).select(columns)
 
 
 def _current_failures(rows: pa.Table) -> pa.Table:

@@ -1,7 +1,10 @@
 """Write the data files of a sync, one or several per day, with new, changed and gone rows.
 
-Data files are immutable. A file is written again if a row in it was replaced or is gone. Small files of a day
-are merged on that occasion, when the day is over, or if there are too many of them.
+Data files are immutable. A file is written again if a row in it was replaced, is gone, or gets another
+signature. Small files of a day are merged on that occasion, when the day is over, or if there are too many.
+
+All new rows are read before the first is written, because their signatures depend on one another: a word that
+varies between many messages is a value, whichever windows of the load the messages were in.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,9 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.base.size_lists import lists_by_size
 from toolkit.base.times import DAY_MS, milliseconds
-from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots.binding import AccountTag
 from toolkit.snapshots.coverage import (
     Coverage,
@@ -33,7 +33,7 @@ from toolkit.snapshots.data_files import (
 from toolkit.snapshots.manifest import (
     ListedFile,
 )
-from toolkit.snapshots.resumable import Spool
+from toolkit.snapshots.new_rows import NewRows
 from toolkit.snapshots.row_index import (
     Entries,
     Mask,
@@ -42,6 +42,7 @@ from toolkit.snapshots.row_index import (
     concat_entries,
     day_of,
 )
+from toolkit.snapshots.synced_signatures import SyncedSignatures
 from toolkit.snapshots.transaction import IndexPart, Transaction
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import (
@@ -51,13 +52,10 @@ from toolkit.tables.schemas import (
     GONE_BEFORE,
     TIME,
 )
-from toolkit.tables.signed_rows import BodyReader, with_signatures
 
 SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
 SORTED_BYTES: Final = 64 << 20
 """Bytes of Arrow data that are sorted by the time of failure at once. They are in memory twice meanwhile."""
-READ_BYTES: Final = 16 << 20
-"""Bytes of new rows whose bodies are masked and read at once. Each window of a load is a small table."""
 MOST_FILES: Final = 8  # small files of the current day; days that are over have one
 
 
@@ -70,34 +68,6 @@ class FileRows(NamedTuple):
     path: str
     rows: int
     positions: Positions | None
-
-
-class NewRows(NamedTuple):
-    """Rows in spools, their entries, whether each is written, and whether it is of a new entry."""
-
-    entries: Entries
-    chosen: Mask
-    added: Mask
-    spools: tuple[Spool, ...]
-
-    def tables(self, chosen: Mask) -> Iterator[tuple[pa.Table, Entries, Mask]]:
-        """Yield the chosen rows in tables, with their entries and whether they are added."""
-        start = 0
-        for spool in self.spools:
-            count = spool.rows
-            for first, table in spool.tables(chosen[start : start + count]):
-                rows = slice(start + first, start + first + table.num_rows)
-                picked, entries, added = (
-                    chosen[rows],
-                    self.entries[rows],
-                    self.added[rows],
-                )
-                if picked.all():  # views: a first load has millions of rows
-                    yield table, entries, added
-                elif picked.any():
-                    yield table.filter(pa.array(picked)), entries[picked], added[picked]
-
-            start += count
 
 
 class _StoredFile(NamedTuple):
@@ -189,14 +159,17 @@ class DayWriter:
         self.before = self.transaction.previous
         # all files of an older version are written again, because a snapshot has one set of columns
         self.older = self.before is not None and self.before.is_older
-        self.learned = self.transaction.learned
-        self.reader = BodyReader(Redactor())
+        self.signatures = SyncedSignatures(self.transaction, self.new)
         self.kept: list[_StoredFile] = []
         self.written: list[_NewFile] = []
         self.waiting = _WaitingRows()
 
     def commit(self, now: int) -> dict[str, Any]:
         """Write all files that changed, and commit. `now` is in milliseconds since 1970."""
+        stored = None
+        if self.older:
+            stored = ~self.replaced
+        self.signatures.learn(stored)
         today = day_of(now)
         files = self._files()
         days = (self.new.entries["first_seen"] // DAY_MS).astype(np.int32)
@@ -217,7 +190,11 @@ class DayWriter:
 
         if not self.written and not self.kept:
             self._add_empty_file(today)
-        result: dict[str, Any] = {"receipt": self.receipt, "rows": self._commit()}
+        result: dict[str, Any] = {
+            "receipt": self.receipt,
+            "rows": self._commit(),
+            "joined": self.signatures.renamed,
+        }
         for name, kind in (
             ("added_rows", _ADDED),
             ("changed_rows", _CHANGED),
@@ -257,7 +234,7 @@ class DayWriter:
             index=index,
             kept_indexes=kept_indexes,
             complete_at=self._complete_at(),
-            learned=self.learned,
+            learned=self.signatures.learned,
             accounts=self.accounts,
             coverage=self.coverage,
         )
@@ -319,7 +296,12 @@ class DayWriter:
     ) -> None:
         """Write the files of a day that changed, merge small ones, and add the chosen new rows."""
         changed = self.replaced | self.gone
-        touched = [self.older or bool(changed[file.rows].any()) for file in files]
+        touched = [
+            self.older
+            or bool(changed[file.rows].any())
+            or file.listed.path in self.signatures.renamed_files
+            for file in files
+        ]
         small = [file.listed.bytes < SMALL_BYTES for file in files]
         # new rows make a file as well
         small_files = sum(small) + (chosen is not None)
@@ -340,14 +322,11 @@ class DayWriter:
 
     def _write_new(self, day: str, first: int, chosen: Mask) -> None:
         """Write new and changed rows, which are in the queue now."""
-        tables = self.new.tables(chosen)
-        for group in lists_by_size(tables, lambda each: each[0].nbytes, READ_BYTES):
-            bodies = (table["response_body"].to_pylist() for table, _, _ in group)
-            self.reader.read_ahead(chain.from_iterable(bodies))
-            for table, entries, added in group:
-                rows = _stored_rows(table, entries)
-                kinds = np.where(added, _ADDED, _CHANGED)
-                self._write(day, first, rows, entries, kinds)
+        for table, rows in self.new.tables(chosen):
+            entries = self.new.entries[rows]
+            stored = _stored_rows(table, entries, self.signatures.of_new(rows))
+            kinds = np.where(self.new.added[rows], _ADDED, _CHANGED)
+            self._write(day, first, stored, entries, kinds)
 
     def _write_again(self, day: str, first: int, file: _StoredFile) -> None:
         """Write a stored file again, without replaced rows, and with gone rows marked."""
@@ -359,8 +338,9 @@ class DayWriter:
             rows = slice(start, start := start + table.num_rows)
             stays, gone = ~self.replaced[rows], self.gone[rows]
             if stays.any():
+                signed = self.signatures.with_signatures(table, rows)
                 marked = _mark(
-                    table, gone, self.before.complete_at, self.receipt.ended_at
+                    signed, gone, self.before.complete_at, self.receipt.ended_at
                 )
                 entries = self.index.entries[rows][stays].copy()
                 entries["gone"] |= gone[stays]
@@ -376,7 +356,6 @@ class DayWriter:
         kinds: npt.NDArray[Any],
     ) -> None:
         """Add rows to a file of this day. The number of the first new file of the day is `first`."""
-        rows, self.learned = with_signatures(rows, self.learned, self.reader)
         self.waiting.add(rows, entries, kinds.astype(np.uint8))
         if self.waiting.bytes >= SORTED_BYTES:
             self._write_waiting(day, first)
@@ -399,11 +378,10 @@ class DayWriter:
         )
 
 
-def _stored_rows(table: pa.Table, entries: Entries) -> pa.Table:
+def _stored_rows(table: pa.Table, entries: Entries, signatures: pa.Array) -> pa.Table:
     """Return new rows with the columns of stored failures, which are in the queue now."""
     first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
     gone_times = [pa.nulls(len(entries), TIME)] * 2
-    signatures = pa.nulls(len(entries), pa.string())
     columns = [*table.columns, first_seen, *gone_times, signatures]
     return pa.Table.from_arrays(columns, schema=STORED_FAILURES)
 

@@ -19,8 +19,9 @@ from toolkit.secrets.redaction import Redactor
 from toolkit.service.failures import Ids, confirmed_ids
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.snapshots.data_files import stored_failures
-from toolkit.snapshots.day_files import DayWriter, NewRows
+from toolkit.snapshots.day_files import DayWriter
 from toolkit.snapshots.manifest import Manifest, manifest_bytes
+from toolkit.snapshots.new_rows import NewRows
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.row_index import ENTRY, Mask, as_ids, read_index
 from toolkit.snapshots.store import SnapshotStore

@@ -33,12 +33,13 @@ from toolkit.snapshots.coverage import (
 from toolkit.snapshots.data_files import (
     read_checked,
 )
-from toolkit.snapshots.day_files import DayWriter, NewRows
+from toolkit.snapshots.day_files import DayWriter
 from toolkit.snapshots.manifest import (
     StoredCheckpoint,
     stored_pauses,
     stored_retention,
 )
+from toolkit.snapshots.new_rows import NewRows
 from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
     ENTRY,

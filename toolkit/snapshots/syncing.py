@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -66,6 +67,9 @@ class Changes:
         Store of the snapshot.
     added_rows, changed_rows, gone_rows : tuple of FileRows
         Positions of the rows of the frames in the files of the snapshot.
+    joined : mapping
+        Ids of groups that became part of another group, and the id of the other one. Rules for these ids
+        still apply.
 
     Examples
     --------
@@ -84,6 +88,7 @@ class Changes:
     added_rows: tuple[FileRows, ...]
     changed_rows: tuple[FileRows, ...]
     gone_rows: tuple[FileRows, ...]
+    joined: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def added(self) -> pd.DataFrame:
@@ -117,7 +122,10 @@ class Changes:
         """
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         repaired = (REPAIRED + repair for repair in repairs((self.receipt.to_dict(),)))
-        counted = "; ".join((counted, *repaired, *self.receipt.overdue))
+        joined = []
+        if self.joined:
+            joined.append(f"groups joined with others: {len(self.joined):,}")
+        counted = "; ".join((counted, *joined, *repaired, *self.receipt.overdue))
         if self.receipt.complete:
             return counted
 

@@ -14,7 +14,7 @@ status changed the signature of every body, one failure would have several signa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -35,7 +35,7 @@ from toolkit.signatures.signing import (
     Signature,
     document_of,
     ids_of,
-    sign,
+    sign_documents,
     with_stable_parts,
 )
 from toolkit.tables.masking import ColumnMasker
@@ -169,13 +169,28 @@ class BodyReader:
         return clean
 
 
-def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
-    """Return the signatures of failures with the columns `SIGNED_COLUMNS`."""
+class _ReadRows(NamedTuple):
+    """Failures that were read, and are not signed yet."""
+
+    texts: list[str | None]
+    """Distinct masked bodies."""
+    documents: list[Document]
+    """The document of each of `texts`."""
+    kinds: list[tuple[int, object, bool]]
+    """Each combination of the position of a text, a status, and whether the body is not UTF-8."""
+    codes: NDArray[np.int64]
+    """The position of each row in `kinds`."""
+    bodies: NDArray[np.int64]
+    """The position of the row's body in `texts`."""
+
+
+def _read_rows(table: pa.Table, reader: BodyReader) -> _ReadRows:
+    """Mask and read failures with the columns `SIGNED_COLUMNS`."""
     columns = (_distinct(table[name]) for name in SIGNED_COLUMNS)
     (statuses, status_of), (bodies, body_of), (encoded, encoded_of) = columns
     masked = reader.masked(bodies)
     positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
-    by_text = sign(positions, learned, reader.documents(positions).__getitem__)
+    documents = reader.documents(positions)
     of_body = np.array([positions[text] for text in masked], dtype=np.int64)[body_of]
     # a body that is not UTF-8 is in the column with base64, and the other column is empty
     empty = np.array([not body for body in bodies], dtype=bool)[body_of]
@@ -185,41 +200,120 @@ def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRo
     # one number for each combination of body, status and encoding: the digits of a mixed radix
     combined = (of_body * max(1, len(statuses)) + status_of) * 2 + binary
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
-    # documents in the order of their first rows, not of the numbers
+    # combinations in the order of their first rows, not of the numbers
     order = np.argsort(first)
-    signatures = [by_text[text] for text in positions]
     first_rows = first[order]
+    kinds = zip(
+        of_body[first_rows].tolist(),
+        [statuses[status] for status in status_of[first_rows]],
+        binary[first_rows].tolist(),
+        strict=True,
+    )
+
+    return _ReadRows(
+        texts=list(positions),
+        documents=[documents[text] for text in positions],
+        kinds=list(kinds),
+        codes=np.argsort(order)[codes],
+        bodies=of_body,
+    )
+
+
+def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
+    """Return the signatures of failures with the columns `SIGNED_COLUMNS`."""
+    rows = _read_rows(table, reader)
+    by_document = sign_documents(dict.fromkeys(rows.documents), learned)
+    signatures = [by_document[document] for document in rows.documents]
     documents = [
-        _with_status(signatures[text], statuses[status], binary=is_binary)
-        for text, status, is_binary in zip(
-            of_body[first_rows].tolist(),
-            status_of[first_rows].tolist(),
-            binary[first_rows].tolist(),
-            strict=True,
-        )
+        _with_status(signatures[text], status, binary=is_binary)
+        for text, status, is_binary in rows.kinds
     ]
 
-    return SignedRows(
-        list(positions), signatures, documents, np.argsort(order)[codes], of_body
-    )
+    return SignedRows(rows.texts, signatures, documents, rows.codes, rows.bodies)
+
+
+class UnsignedRows:
+    """Failures of several tables that are signed together, so that no id depends on the tables.
+
+    Only distinct documents are kept, and a number per row, which `add` returns. For example, the rows "no
+    order 17" and "disk full" of one table have the numbers 0 and 1, and the row "no order 4711" of the next
+    table has the number 0. Each number has one id.
+    """
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader = reader
+        self._numbers: dict[tuple[Document, object, bool], int] = {}
+
+    def add(self, table: pa.Table) -> NDArray[np.int32]:
+        """Read failures with the columns `SIGNED_COLUMNS`, and return the number of each row."""
+        rows = _read_rows(table, self._reader)
+        numbers = []
+        for text, status, is_binary in rows.kinds:
+            document = rows.documents[text]
+            if not is_binary and not _tells_little(document):
+                status = None  # noqa: PLW2901 - it does not count
+            kind = (document, status, is_binary)
+            numbers.append(self._numbers.setdefault(kind, len(self._numbers)))
+
+        return np.array(numbers, dtype=np.int32)[rows.codes]
+
+    @property
+    def documents(self) -> list[Document]:
+        """Return the distinct documents."""
+        return list(dict.fromkeys(document for document, _, _ in self._numbers))
+
+    def sign(self, learned: Learned) -> tuple[pa.Array, Learned]:
+        """Return the id of each number, and the extended templates."""
+        by_document = sign_documents(self.documents, learned)
+        signatures = (
+            _with_status(by_document[document], status, binary=is_binary)
+            for document, status, is_binary in self._numbers
+        )
+        ids = pa.array(ids_of(signatures), pa.string())
+
+        return ids, learned.extended(by_document.values())
 
 
 def with_signatures(
     table: pa.Table, learned: Learned, reader: BodyReader
 ) -> tuple[pa.Table, Learned]:
     """Return the table with a signature of the current rules in each row, and the extended templates."""
-    position = table.schema.get_field_index(SIGNATURE)
-    if position >= 0 and are_signed(table[SIGNATURE]):
+    if SIGNATURE in table.column_names and are_signed(table[SIGNATURE]):
         return table, learned
 
     rows = sign_rows(table, learned, reader)
     ids = pa.array(ids_of(rows.documents), pa.string()).take(pa.array(rows.codes))
-    if position < 0:
-        table = table.append_column(SIGNATURE, ids)
-    else:
-        table = table.set_column(position, table.schema.field(position), ids)
+    return with_ids(table, ids), learned.extended(rows.signatures)
 
-    return table, learned.extended(rows.signatures)
+
+def with_ids(table: pa.Table, ids: pa.Array) -> pa.Table:
+    """Return the table with ids as signatures."""
+    position = table.schema.get_field_index(SIGNATURE)
+    if position < 0:
+        return table.append_column(SIGNATURE, ids)
+
+    return table.set_column(position, table.schema.field(position), ids)
+
+
+def with_renamed(table: pa.Table, ids: Mapping[str, str]) -> pa.Table:
+    """Return signed rows, with other ids for some of the ids."""
+    encoded = table[SIGNATURE].combine_chunks().dictionary_encode()
+    renamed = [ids.get(old, old) for old in encoded.dictionary.to_pylist()]
+    return with_ids(table, pa.array(renamed, pa.string()).take(encoded.indices))
+
+
+def renamed_ids(
+    rows: pa.Table, before: Learned, after: Learned, reader: BodyReader
+) -> dict[str, str]:
+    """Return the stored ids of rows that get another id, because templates were joined, with the new ids."""
+    old, new = (sign_rows(rows, learned, reader) for learned in (before, after))
+    old_ids, new_ids = ids_of(old.documents), ids_of(new.documents)
+    renamed: dict[str, str] = {}
+    for stored, code in zip(rows[SIGNATURE].to_pylist(), old.codes, strict=True):
+        if stored == old_ids[code] != new_ids[code]:
+            renamed[stored] = new_ids[code]
+
+    return renamed
 
 
 def can_be_signed(schema: pa.Schema) -> bool:
@@ -271,9 +365,7 @@ def _with_status(signature: Signature, status: object, *, binary: bool) -> Signa
     """Return a signature, with the status if the body tells little about the failure."""
     if binary:
         signature = Signature(Document("binary"), (), ())
-    has_only_keys = signature.facts[:1] == ("keys",) and not signature.templates
-    tells_little = signature.document.kind in _TELL_LITTLE or has_only_keys
-    if status is None or not tells_little:
+    if status is None or not _tells_little(signature.document):
         return signature
 
     return Signature(
@@ -281,3 +373,9 @@ def _with_status(signature: Signature, status: object, *, binary: bool) -> Signa
         (*signature.facts, f"status {status:g}"),
         signature.templates,
     )
+
+
+def _tells_little(document: Document) -> bool:
+    """Return whether a body tells so little about the failure that the status counts."""
+    has_only_keys = document.facts[:1] == ("keys",) and not document.messages
+    return document.kind in _TELL_LITTLE or has_only_keys
