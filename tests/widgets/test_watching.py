@@ -105,6 +105,20 @@ def test_new_groups_are_marked_and_reported_once(service, queue, tmp_path, webho
     assert not any(row["marked"] for row in watch.board())
 
 
+def test_groups_that_are_joined_are_not_reported_again(service, queue, tmp_path):
+    """Two groups become one when a third failure shows that a word is a value. It is not new, but marked."""
+    watch = Watch(service, tmp_path / "kept", clock=lambda: NOW)
+    watch.look()
+    for number, fruit in enumerate(("apples", "pears", "plums", "figs")):
+        text = f"no stock for {fruit} today"
+        queue.failures = [*queue.failures, *failures(1, text, 1, first=50 + number)]
+        look = watch.look()
+        assert len(look.new) == (1 if number < 2 else 0)
+    board = [(row["marked"], row["state"], row["count"]) for row in watch.board()]
+    assert board == [(True, "new", 4), (False, "ended", 50)]
+    assert Watch(service, tmp_path / "kept", clock=lambda: NOW).look().new == ()
+
+
 def test_a_group_that_appears_while_nobody_watches_is_reported(
     service, queue, tmp_path
 ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -57,6 +57,9 @@ class Rule:
     group: str
     value: str = ""  # the title, the group to merge into, or the value to split by
     column: str = ""  # of a split; "body" if the response body has to contain the value
+    earlier_group: str = (
+        ""  # the id in the line, if a sync has joined the group with others since
+    )
 
     @property
     def condition(self) -> str:
@@ -119,10 +122,12 @@ class GroupRules:
                 learned = _json(last_line.removeprefix(_LEARNED), len(lines) + 1)
 
         rules = [_rule(line, number) for number, line in enumerate(lines, 1)]
+        known = _learned(learned)
         object.__setattr__(self, "text", "".join(f"{line}\n" for line in lines))
         object.__setattr__(self, "learned", learned)
-        object.__setattr__(self, "rules", tuple(filter(None, rules)))
-        object.__setattr__(self, "_learned", _learned(learned))
+        present = [_of_present_group(rule, known.renamed) for rule in rules if rule]
+        object.__setattr__(self, "rules", tuple(present))
+        object.__setattr__(self, "_learned", known)
 
     def __repr__(self) -> str:
         rules = counted(len(self.rules), "rule")
@@ -188,8 +193,9 @@ def known_of(rules: GroupRules) -> Learned:
 
 
 def split_off(rule: Rule) -> str:
-    """Return the id of the group that a rule splits off."""
-    return signature_id("split", (rule.group, rule.column), (rule.value,))
+    """Return the id of the group that a rule splits off. It stays when the other group is joined."""
+    group = rule.earlier_group or rule.group
+    return signature_id("split", (group, rule.column), (rule.value,))
 
 
 def idle_splits(rules: Sequence[Rule], groups: Collection[str]) -> list[str]:
@@ -262,6 +268,16 @@ def _learned(value: object) -> Learned:
         )
 
     return known
+
+
+def _of_present_group(rule: Rule, renamed: Mapping[str, str]) -> Rule:
+    """Return a rule for the groups that the groups of its line have become."""
+    if rule.action == "merge" and rule.value in renamed:
+        rule = replace(rule, value=renamed[rule.value])
+    if rule.group in renamed:
+        rule = replace(rule, group=renamed[rule.group], earlier_group=rule.group)
+
+    return rule
 
 
 def _rule(line: str, number: int) -> Rule | None:

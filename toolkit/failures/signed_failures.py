@@ -47,12 +47,20 @@ _DOING: Final = "grouping failures"
 
 
 def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
-    """Return the rules, with the learned rules of a snapshot if no others are given and they are current."""
+    """Return the rules, with the learned rules of a snapshot if no others are given and they are current.
+
+    In any case, rules for groups that a sync has joined with others apply to the groups of today.
+    """
     learned = facts_of(failures).get("learned") or {}
-    if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
+    if learned.get("rules_version") != RULES_VERSION:
+        return rules
+    if rules.learned is None:
         return GroupRules(rules.text, learned)
 
-    return rules
+    renamed = {**rules.learned.get("renamed", {}), **learned.get("renamed", {})}
+    if not renamed:
+        return rules
+    return GroupRules(rules.text, {**rules.learned, "renamed": renamed})
 
 
 def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:

@@ -9,7 +9,7 @@ restart.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -63,6 +63,14 @@ class Noticed(msgspec.Struct):
         seen = self.groups.setdefault(group, {})
         if isinstance(seen, dict):
             seen[state] = now
+
+    def join(self, joined: Mapping[str, str]) -> None:
+        """Move the states of groups that became part of another group to it."""
+        for group, other in joined.items():
+            states = self.groups.pop(group, {})
+            if isinstance(states, dict):
+                for state, hour in states.items():
+                    self.see(other, state, hour)
 
     def forget(self, now: int) -> None:
         """Remove the states that no look of the last two days saw, so that they are reported again."""
@@ -143,9 +151,15 @@ class Watch:
 
         if self._noticed is None:
             self._noticed = self._begin(now)
+        elif changes.joined:
+            self._count_all()
         elif len(added):
             self._add(added)
 
+        self._noticed.join(changes.joined)
+        self._marked = dict.fromkeys(
+            changes.joined.get(group, group) for group in self._marked
+        )
         for group in self._groups.values():
             group.forget(now)
         found = self._to_notice(self._noticed, now)

@@ -1,0 +1,167 @@
+"""Groups of a snapshot do not depend on the windows, parts and order in which their failures were loaded."""
+
+from __future__ import annotations
+
+import random
+
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.analysis import error_signatures
+from toolkit.snapshots.manifest import read_manifest
+
+FRUITS = ("apples", "pears", "plums", "figs", "kiwis", "limes")
+NAMES = ("ann", "bob", "eve", "joe", "kim", "lee")
+BODIES = (
+    *(f"no stock for {fruit} today" for fruit in FRUITS),
+    *(f'{{"error": "user {name} is locked", "code": 7}}' for name in NAMES),
+    *(f"transfer of {name} to shelf {fruit} was refused" for name, fruit in zip(NAMES, FRUITS, strict=True)),
+    "disk full", "no order 17", "no order 4711", "", "<html><title>502 Bad Gateway</title></html>",
+)  # fmt: skip
+
+
+def _entries(made, bodies):
+    return [
+        made.entry(f"d{body}", response_body=body or None, response_status=500)
+        for body in bodies
+    ]
+
+
+def _pages(entries, size):
+    return [entries[start : start + size] for start in range(0, len(entries), size)]
+
+
+def _ids(store):
+    """The id of each body."""
+    frame = tk.read_snapshot(store.path)
+    bodies = frame["response_body"].fillna("")
+    return dict(zip(bodies, frame["signature"], strict=True))
+
+
+def _in_order(order):
+    bodies = list(BODIES)
+    if order == "shuffled":
+        random.Random(7).shuffle(bodies)
+    if order == "reversed":
+        bodies.reverse()
+    return bodies
+
+
+def _expected():
+    """The ids of all bodies in one frame, except that the status is part of a body that tells little."""
+    told = [body for body in BODIES if body and not body.startswith("<")]
+    return dict(zip(told, error_signatures(told), strict=True))
+
+
+@pytest.mark.parametrize("order", ["as it is", "reversed", "shuffled"])
+@pytest.mark.parametrize("size", [1, 2, 5, len(BODIES)])
+def test_windows_of_a_load_do_not_count(sync, store, made, size, order):
+    """However the pages and batches of a load fall, the ids are those of one frame."""
+    entries = _entries(made, _in_order(order))
+    sync(*_pages(entries, size))
+    assert _ids(store).items() >= _expected().items()
+
+
+@pytest.mark.parametrize("order", ["as it is", "reversed", "shuffled"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_groups_of_several_syncs_are_joined(sync, store, clock, made, size, order):
+    """An incident that begins in one sync and goes on in the next ones is one group, as in one frame."""
+    entries = _entries(made, _in_order(order))
+    for number in range(0, len(entries), size):
+        clock.forward(hours=7)
+        sync(entries[: number + size])
+    assert _ids(store).items() >= _expected().items()
+
+
+def test_a_join_is_reported_and_written_once(sync, store, clock, made):
+    """The result of the sync has the earlier ids, files without such rows stay, and it happens once."""
+    entries = _entries(
+        made, [*(f"no stock for {fruit} today" for fruit in FRUITS), "disk full"]
+    )
+    sync(entries[-1:])
+    clock.forward(days=1)
+    first = sync([*entries[:2], entries[-1]])
+    assert first.joined == {}
+    before = _ids(store)
+    files = read_manifest(store).files
+    clock.forward(days=1)
+    second = sync([*entries[:3], entries[-1]])
+    assert second.counts == {"added": 1, "changed": 0, "gone": 0}
+    after = _ids(store)
+    (present,) = {after[f"no stock for {fruit} today"] for fruit in FRUITS[:3]}
+    assert second.joined == {
+        before[f"no stock for {fruit} today"]: present for fruit in FRUITS[:2]
+    }
+    assert "groups joined with others: 2" in second.verdict
+    assert files[0] in read_manifest(store).files
+    assert files[1] not in read_manifest(store).files
+    assert after["disk full"] == before["disk full"]
+
+    clock.forward(days=1)
+    third = sync(entries)
+    assert third.joined == {}
+    assert {_ids(store)[f"no stock for {fruit} today"] for fruit in FRUITS} == {present}
+
+
+def test_rules_for_joined_groups_still_apply(sync, store, clock, made):
+    """A group keeps the name, and the group that was split off keeps its id, when others join it."""
+    entries = _entries(made, [f"no stock for {fruit} today" for fruit in FRUITS])
+    sync(entries[:2])
+    ids = _ids(store)
+    apples, pears = (ids[f"no stock for {fruit} today"] for fruit in FRUITS[:2])
+    text = f'name {apples} "Shelves"\nsplit {pears} where body contains "kiwis"\npin {pears}\n'
+    known = tk.group_failures(store.path).learned
+    clock.forward(days=1)
+    sync(entries)
+    for rules in (tk.GroupRules(text), tk.GroupRules(text, known)):
+        frame = tk.group_failures(store.path, rules=rules).frame
+        assert frame["title"].tolist()[0] == "Shelves"
+        assert frame["count"].tolist() == [5, 1]
+
+
+def test_names_that_are_the_fault_are_not_joined(sync, store, clock, made):
+    """Variables in a NameError are different bugs, also if they arrive one by one."""
+    bodies = [
+        f'Traceback (most recent call last):\n  File "/app/a.py", line 1, in total\n'
+        f"NameError: name '{name}' is not defined in this place"
+        for name in FRUITS
+    ]
+    for number in range(len(bodies)):
+        clock.forward(hours=1)
+        sync(_entries(made, bodies[: number + 1]))
+    assert len(set(_ids(store).values())) == len(bodies)
+
+
+def test_two_states_of_a_snapshot_are_compared_by_present_groups(
+    sync, store, clock, made
+):
+    """A frame that was read before a join has earlier ids: its bodies are compared instead."""
+    entries = _entries(made, [f"no stock for {fruit} today" for fruit in FRUITS])
+    sync(entries[:2])
+    before = tk.read_snapshot(store.path)
+    clock.forward(days=1)
+    sync(entries)
+    changed = tk.compare_failures(before, tk.read_snapshot(store.path)).frame
+    assert len(changed) == 1
+    pd.testing.assert_series_equal(
+        changed[["before", "after"]].iloc[0], pd.Series({"before": 2, "after": 6}),
+        check_names=False, check_dtype=False,
+    )  # fmt: skip
+
+
+def test_erased_words_are_not_kept_by_a_join(sync, store, clock, made):
+    """If the rows of joined templates are erased, the manifest has none of their words."""
+    entries = _entries(made, [f"no stock for {fruit} today" for fruit in FRUITS])
+    sync(entries[:2])
+    clock.forward(days=1)
+    sync(entries)
+    before = _ids(store)
+    tk.erase_failures(
+        store.path, [entry["dlq_id"] for entry in entries[:2]], confirm=True
+    )
+    learned = read_manifest(store).learned
+    assert "apples" not in repr(learned)
+    assert "pears" not in repr(learned)
+    after = _ids(store)
+    assert after == {body: before[body] for body in after}
