@@ -147,6 +147,36 @@ def test_a_problem_that_returns_is_back_again() -> None:
     assert NOW - since < timedelta(hours=4)
 
 
+@pytest.mark.parametrize("start", [9, 30], ids=["began today", "began before"])
+def test_an_error_that_ended_hours_ago_is_not_listed_as_new_or_growing(
+    start: float,
+) -> None:
+    """A fix works: the counts of the day are still high, but the problem is listed once, as ended."""
+    fixed = told(
+        (start, 5, 300, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+        (4, 1, 2, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+    )
+    report = reported(fixed)
+    (problem,) = report.to_dict()["problems"]
+    assert problem["state"] == "ended"
+    assert re.fullmatch(
+        r"No problem is ongoing\. The last ended at 0[67]:\d\d in pay\.",
+        report.headline,
+    )
+    assert "| 2 more since then |" in report.to_markdown()
+
+
+def test_an_error_that_continues_after_its_rise_is_listed() -> None:
+    """After the worst is over, a rate of more than a fifth is still a problem."""
+    fewer = told(
+        (9, 7, 200, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+        (6.9, 0, 220, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+    )
+    report = reported(fewer)
+    states = [problem["state"] for problem in report.to_dict()["problems"]]
+    assert "new" in states
+
+
 def test_old_data_have_no_ongoing_problem() -> None:
     """If the data end days ago, the headline tells their age, and no problem is called ongoing."""
     rows = told((3, 0, 90, FLOWS[0], "KeyError: 'currency'"))

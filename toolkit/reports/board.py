@@ -26,7 +26,8 @@ class Problem:
     failures : int
         Number of failures, estimated if a sample was analysed.
     rate_text : str
-        The rate, compared with the usual rate, for example "50 per hour, usually 0".
+        The rate, compared with the usual rate, for example "50 per hour, usually 0"; of a problem that
+        has ended, the failures since then, if any.
     bars : tuple of int
         Number of failures per bar of the trend. All problems of a report have the same bars.
     hot_from : int

@@ -29,6 +29,7 @@ from toolkit.tables.signed_rows import SIGNATURE
 
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
+_SHORTEST: Final = timedelta(minutes=1)
 _LONGEST_TREND: Final = timedelta(days=60)
 _MOST_BARS: Final = 60
 _STEPS: Final = tuple(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12, 24))
@@ -49,6 +50,12 @@ _CHANGES: Final[Mapping[str, State]] = {
     "growing": "growing",
 }
 """Changes of groups that are problems by themselves."""
+
+_FADED: Final = 0.2
+"""A group is over with its explanation if it then fails at less than this share of the rate before.
+
+The search of incidents leaves out smaller episodes by the same share.
+"""
 
 _OF_ALL: Final = "Look for a shared cause"
 _OF_ALL_REASON: Final = "failures of all kinds rose alike"
@@ -180,17 +187,56 @@ class _Problems:
         }
 
     def all(self) -> Iterator[Problem]:
-        """Return explanations, then groups that no ongoing explanation contains."""
+        """Return explanations, then changed groups whose present failures no explanation contains."""
         explained: set[str] = set()
         for number, story in enumerate(self.evidence.stories, 1):
             problem = self._explained(number, story)
             if problem.is_ongoing:
                 explained |= story.groups
+            else:
+                explained |= {
+                    group for group in story.groups if self._is_over(group, story)
+                }
             yield problem
 
         changes = self.evidence.changes
         if changes is not None and self.evidence.is_current:
             yield from self._changed_groups(changes, explained)
+
+    def _is_over(self, group: str, story: Story) -> bool:
+        """Return whether a group has stopped, or nearly so, since an explanation ended.
+
+        For example, 300 failures until a fix at 05:00 are many for the day, so the group counts as new or
+        growing. That is no problem of its own if only a few failures came after the fix.
+        """
+        times = _times(self._rows_of(group))
+        after = int(times.between(story.stop, self.end, inclusive="right").sum())
+        if not after:
+            return True
+
+        during = int(times.between(story.last_start, story.stop).sum())
+        length = max(story.stop - story.last_start, _SHORTEST)
+        usual = during * ((self.end - story.stop) / length)
+        return after < _FADED * usual
+
+    def _later_in_words(self, story: Story) -> str:
+        """Return how often the errors of an ended explanation came after it, if they began with it.
+
+        Errors that also occurred before usually continue, which tells nothing about a fix.
+        """
+        later = 0
+        for group in story.groups:
+            times = _times(self._rows_of(group))
+            if times.min() >= story.start:
+                later += int((times > story.stop).sum())
+        if not later:
+            return ""
+
+        return f"{later:,} more since then"
+
+    def _rows_of(self, group: str) -> pd.DataFrame:
+        sample = self.evidence.sample
+        return sample[sample[SIGNATURE] == group]
 
     def _changed_groups(
         self, changes: pd.DataFrame, explained: set[str]
@@ -259,12 +305,13 @@ class _Problems:
         kinds: pd.Series,
     ) -> Problem:
         """Return the problem of a group that no explanation contains."""
-        rows = self.evidence.sample[self.evidence.sample[SIGNATURE] == group]
+        rows = self._rows_of(group)
         by_frequency = rows["workflow_url"].dropna().value_counts().index
         workflows = [self.names.get(name, name) for name in by_frequency]
         since = self._time_or_end(facts["first_at"])
         if state == "back again":
             since = self._first_of_last_day(_times(rows), since)
+        until = self._time_or_end(facts["last_at"])
         title, place = _title_and_place(self.clean(str(facts["title"])))
         found_class = str(kinds.get(group, "unknown"))
         rate = ""
@@ -278,9 +325,9 @@ class _Problems:
             where=_places(workflows),
             detail=", ".join(place),
             since=since,
-            until=self._time_or_end(facts["last_at"]),
+            until=until,
             since_text=day_and_time(since, self.now),
-            since_note=f"{age_text(self.now - since)} ago",
+            since_note=self._age_in_words(since, until),
             failures=int(facts["count"]),
             rate_text=rate,
             bars=self.scale.counts(_times(rows)),
@@ -291,6 +338,17 @@ class _Problems:
             link="changed",
             explanation=None,
         )
+
+    def _age_in_words(self, since: datetime, until: datetime) -> str:
+        """Return when a group began, and when it last failed if that is not just now.
+
+        For example "5 h ago, the last 3 h ago".
+        """
+        age = f"{age_text(self.now - since)} ago"
+        if self.end - until < _HOUR or since >= until:
+            return age
+
+        return f"{age}, the last {age_text(self.now - until)} ago"
 
     def _time_or_end(self, time: Any) -> datetime:
         """Return a time, or the end of the data for a missing one."""
@@ -362,9 +420,9 @@ class _Problems:
         return day_and_time(since, self.now), age
 
     def _rate_text(self, story: Story, state: State, times: pd.Series) -> str:
-        """Return the rate of an ongoing problem next to the usual rate."""
+        """Return the rate of an ongoing problem next to the usual rate; of an ended one, later failures."""
         if state == "ended":
-            return ""
+            return self._later_in_words(story)
 
         if state == "back again":
             # the other episodes are over, so a rate since the first one would be too low

@@ -28,7 +28,8 @@ _NAMED: Final = 3  # items per line
 _LENGTHS: Final = (160, 100, 60, 40, 20)
 """Characters per item, tried in this order until the message fits."""
 _VERDICT: Final = 2.5  # length of the verdict, relative to the length of an item
-_SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# "postgres://<ip>" is no address, and the scheme is the kind of service
+_SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://(?!<)", re.IGNORECASE)
 # "@channel" and "@user"; Slack writes "<!channel>" and "<@user>", also in code
 _MENTION: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#])")
 

@@ -88,11 +88,14 @@ def times_between(first: datetime, last: datetime, now: datetime) -> str:
     '22 Nov, 18:00 to 21:00'
     >>> times_between(datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC), now)
     '20 Nov to 22 Nov'
+    >>> times_between(now - timedelta(hours=30), now - timedelta(hours=4), now)
+    '16:25 yesterday to 18:25 today'
     """
     days = day_text(first, now), day_text(last, now)
     clocks = clock_text(first), clock_text(last)
     if days[0] != days[1]:
-        return f"{days[0]} to {days[1]}"
+        # the hours of the last two days matter, for example next to the time of a fix
+        return f"{day_and_time(first, now)} to {day_and_time(last, now)}"
 
     day = _relative_day(first, now) or days[0]
     if clocks[0] == clocks[1]:
