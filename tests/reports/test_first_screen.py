@@ -166,6 +166,20 @@ def test_an_error_that_ended_hours_ago_is_not_listed_as_new_or_growing(
     assert "| 2 more since then |" in report.to_markdown()
 
 
+def test_an_explanation_of_several_classes_names_them() -> None:
+    """A bug and invalid input of one workflow need two steps, and the advice does not deny their causes."""
+    rows = told(
+        (3, 0, 150, FLOWS[0], "TypeError: order.total is not a function"),
+        (2, 0, 100, FLOWS[0], "ValidationError: amount must be positive"),
+    )
+    report = reported(rows)
+    (problem,) = report.to_dict()["problems"]
+    assert problem["failure_class"] == "bug, poison input"
+    assert problem["action"].startswith("Look at one of each error, then resume ")
+    assert "errors, most often TypeError: order.total is not" in problem["detail"]
+    assert "names no class of failure" not in report.to_markdown()
+
+
 def test_an_error_that_continues_after_its_rise_is_listed() -> None:
     """After the worst is over, a rate of more than a fifth is still a problem."""
     fewer = told(

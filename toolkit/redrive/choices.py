@@ -136,14 +136,28 @@ _OTHERWISE: Final = Recommendation(
 )
 
 
+_SEVERAL: Final = Recommendation(
+    RESUME,
+    "The errors have several classes: look at one of each, and take the step of its class. "
+    "Then resume the runs.",
+    RESUME,
+    "Look at one of each error, then resume",
+    "each class needs another step",
+)
+
+
 def recommended(found_class: str) -> Recommendation:
-    """Return the recommendation for the failures of a class.
+    """Return the recommendation for the failures of a class, or of several that commas separate.
 
     Plans, panels, reports and the command line all show this recommendation, so that they agree.
 
     >>> recommended("bug").action, recommended("contract drift").action
     ('resume', 'leave')
+    >>> recommended("bug, throttled").reason
+    'each class needs another step'
     """
+    if ", " in found_class:
+        return _SEVERAL
     return _RECOMMENDED.get(found_class, _OTHERWISE)
 
 

@@ -33,7 +33,7 @@ class Problem:
     hot_from : int
         Number of the first bar of the problem. Earlier bars are drawn in grey.
     failure_class : str
-        As in `classify_failures`.
+        As in `classify_failures`; if the errors have several classes, all of them, separated by commas.
     action, reason : str
         The next action, and the reason for it.
     link : str

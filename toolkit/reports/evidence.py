@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -48,6 +49,7 @@ _DOING: Final = "making a report"
 _CLASSED: Final = 300  # only the largest groups are classified
 _MARKED: Final = 6  # rises that are marked in the figure
 _UNNAMED: Final = ("several errors", "a rise of all failures")  # indexed by `is_of_all`
+_LEAST_OF_A_CLASS: Final = 0.1  # share of the failures of an explanation
 _LIKENED: Final = 20  # new groups that are compared with similar earlier groups
 _BASIS: Final = frozenset(
     "dlq_id workflow_url workflow_run_id response_status response_body response_body_base64".split()  # noqa: SIM905 - words
@@ -97,7 +99,9 @@ class Story:
     chosen: dict[str, str]  # condition for `select_failures` that finds these failures
     waiting: int  # failures that meet `chosen` and are still in the queue
     last_at: datetime | None  # when the latest waiting failure occurred
-    found_class: str
+    found_class: (
+        str  # the class, or several that commas separate, the most frequent first
+    )
     groups: frozenset[str]  # the groups of these failures
     last_start: datetime  # when the last episode began
 
@@ -506,18 +510,18 @@ def _stories(
 
 
 def _class_of(groups: Iterable[object], kinds: Mapping[str, str]) -> str:
-    """Return the class that all of these groups have, or "unknown".
+    """Return the class of failures by their groups, or all classes with commas, the most frequent first.
+
+    Classes of less than a tenth of the failures are left out: they are usually of other errors of that time.
 
     >>> _class_of(["a", "b"], {"a": "bug", "b": "bug", "c": "throttled"})
     'bug'
-    >>> _class_of(["a", "c"], {"a": "bug", "c": "throttled"})
-    'unknown'
+    >>> _class_of(["a", "c", "c"], {"a": "bug", "c": "throttled"})
+    'throttled, bug'
     """
-    classes = {kinds.get(str(group), "unknown") for group in groups}
-    if len(classes) == 1:
-        return classes.pop()
-
-    return "unknown"
+    counts = Counter(kinds.get(str(group), "unknown") for group in groups)
+    least = _LEAST_OF_A_CLASS * counts.total()
+    return ", ".join(name for name, count in counts.most_common() if count >= least)
 
 
 def _without_title(

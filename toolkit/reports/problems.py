@@ -280,7 +280,13 @@ class _Problems:
             state=state,
             title=title,
             where=self._where(story),
-            detail=", ".join([*place, *self._in_common(story)]),
+            detail=", ".join(
+                [
+                    *place,
+                    *self._errors_in_words(story, rows),
+                    *self._in_common(story),
+                ]
+            ),
             since=since,
             until=story.stop,
             since_text=since_text,
@@ -393,6 +399,20 @@ class _Problems:
         short = [self.names.get(name, self.clean(name)) for name in names]
 
         return _places(short, max(story.workflow_count, len(short)), is_all=bool(own))
+
+    def _errors_in_words(self, story: Story, rows: pd.DataFrame) -> list[str]:
+        """Return the number of errors and the most frequent one, if the title names none of them."""
+        if SIGNATURE in story.chosen:
+            return []
+
+        within = rows[_times(rows).between(story.start, story.stop)]
+        counts = within[SIGNATURE].value_counts()
+        if len(counts) < 2:  # noqa: PLR2004 - several errors
+            return []
+
+        titles = self.evidence.groups.set_index("group")["title"]
+        most, _ = _title_and_place(self.clean(str(titles[counts.index[0]])))
+        return [f"{len(counts):,} errors, most often {most}"]
 
     def _in_common(self, story: Story) -> list[str]:
         """Return a value that all failures of an explanation share and that the title does not name."""
