@@ -207,6 +207,15 @@ def test_a_new_error_without_a_rise_is_named() -> None:
     assert report.headline.endswith("in mail.")
 
 
+def test_the_first_failure_of_a_queue_is_new() -> None:
+    """Nothing failed before: the headline names the error, as the short form and `--fail-on new` do."""
+    report = reported(told((2, 1, 1, FLOWS[1], "certificate has expired"))[-1:])
+    assert re.fullmatch(
+        r"1 error is new\. It began at 1\d:\d\d in flows/mail\.", report.headline
+    )
+    assert "New: certificate has expired" in report.to_short()
+
+
 def test_a_quiet_queue_needs_one_line() -> None:
     """Without problems, and without failures."""
     assert reported(told()).headline.startswith("No problem ")

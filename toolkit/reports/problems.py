@@ -200,7 +200,11 @@ class _Problems:
             yield problem
 
         changes = self.evidence.changes
-        if changes is not None and self.evidence.is_current:
+        if changes is None:
+            # nothing failed before, so nothing could be compared, but the first errors are new
+            changes = pd.DataFrame({"group": self.evidence.trend.new or []})
+            changes["change"] = "new"
+        if self.evidence.is_current:
             yield from self._changed_groups(changes, explained)
 
     def _is_over(self, group: str, story: Story) -> bool:
