@@ -216,6 +216,31 @@ def test_the_first_failure_of_a_queue_is_new() -> None:
     assert "New: certificate has expired" in report.to_short()
 
 
+def test_an_error_that_fails_all_the_time_is_a_problem() -> None:
+    """An incident that is as old as the data did not rise, but the report does not call it quiet."""
+    rows = told((240, 0, 3000, FLOWS[0], "KeyError: 'currency' at prices.total_of"))
+    report = reported(rows)
+    (problem,) = report.to_dict()["problems"]
+    assert (problem["state"], problem["title"]) == ("steady", "KeyError: 'currency'")
+    assert problem["failures"] == 3000
+    assert (
+        report.headline
+        == "1 error continues at its usual rate. It began on 28 Feb in pay or earlier."
+    )
+    assert re.search(r"\d{3} in 24 hours, as before", report.to_markdown())
+
+
+def test_a_load_of_one_day_is_not_called_quiet() -> None:
+    """Without earlier failures, no rise can be found, and the headline tells that."""
+    rows = told((2, 0, 150, FLOWS[0], "KeyError: 'currency'"))[-150:]
+    frame = failures(rows, scope={"since": "2026-03-09T12:00:00.000Z"})
+    headline = report_failures(frame, now=NOW, retention="30d").headline
+    assert headline == (
+        "150 failures, 150 of them in the last day. "
+        "Earlier failures are not known, so nothing could be compared."
+    )
+
+
 def test_a_quiet_queue_needs_one_line() -> None:
     """Without problems, and without failures."""
     assert reported(told()).headline.startswith("No problem ")

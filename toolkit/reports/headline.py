@@ -69,6 +69,9 @@ def _now_in_words(
     recent = findings["recent"]["failures"]
     if recent is None:
         return f"{failures}, and no problem that stands out."
+    if findings["recent"]["failures_before"] is None:
+        lately = f"{failures}, {recent:,} of them in the last day."
+        return f"{lately} Earlier failures are not known, so nothing could be compared."
 
     return f"No problem stands out: {failures}, {recent:,} of them in the last day."
 
@@ -85,6 +88,9 @@ def _ongoing_in_words(ongoing: Sequence[Problem], now: datetime) -> str:
 def _changed_in_words(changed: Sequence[Problem], now: datetime) -> str:
     first = changed[0]
     begin = f"began {at_time(first.since, now)} in {_place(first)}"
+    if first.state == "steady":
+        # the data may begin later than the error
+        return f"1 error continues at its usual rate. It {begin} or earlier."
     if len(changed) == 1:
         return f"1 error is {first.state}. It {begin}."
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -50,6 +50,9 @@ _CHANGES: Final[Mapping[str, State]] = {
     "growing": "growing",
 }
 """Changes of groups that are problems by themselves."""
+
+_LEAST_RECENT: Final = 10
+"""Least number of failures of the last 24 hours for a problem without any change."""
 
 _FADED: Final = 0.2
 """A group is over with its explanation if it then fails at less than this share of the rate before.
@@ -106,7 +109,8 @@ def problems_of(
     `scale` are the bars of their trends. `clean` masks secrets. It is applied to whole values, because half a
     secret is not recognized.
     """
-    return sorted(_Problems(evidence, fresh, scale, clean).all(), key=_order)
+    problems = _Problems(evidence, fresh, scale, clean)
+    return sorted(problems.all(), key=_order) or list(problems.continuing())
 
 
 def _order(problem: Problem) -> tuple[int, bool, float]:
@@ -206,6 +210,35 @@ class _Problems:
             changes["change"] = "new"
         if self.evidence.is_current:
             yield from self._changed_groups(changes, explained)
+
+    def continuing(self) -> Iterator[Problem]:
+        """Return the problem of the group of most recent failures, for a report without any other problem.
+
+        For example, an error fails 300 times a day since the first day of the data. Nothing rose, so there is
+        no explanation and no change, but something is wrong.
+        """
+        changes = self.evidence.changes
+        if changes is None or not self.evidence.is_current:
+            return
+
+        sample = self.evidence.sample
+        recent = sample[_times(sample).between(self.end - _DAY, self.end)]
+        counts = recent[SIGNATURE].value_counts()
+        if counts.empty or counts.iloc[0] < max(_LEAST_RECENT, len(recent) / 2):
+            return
+
+        group, number = str(counts.index[0]), int(counts.iloc[0])
+        if not (changes["change"][changes["group"] == group] == "steady").any():
+            return
+
+        groups = self.evidence.groups.set_index("group")
+        kinds = self.evidence.classes.set_index("group")["class"]
+        (facts,) = (row for _, row in groups[groups.index == group].iterrows())
+        problem = self._group(group, "steady", {}, facts, kinds)
+        rate = f"{number:,} in 24 hours, as before"
+        if self.evidence.sampled:
+            rate = f"{number / len(recent):.0%} of the last 24 hours, as before"
+        yield replace(problem, rate_text=rate, link="groups")
 
     def _is_over(self, group: str, story: Story) -> bool:
         """Return whether a group has stopped, or nearly so, since an explanation ended.
