@@ -47,6 +47,29 @@ def one(status: Any, body: Any) -> tuple[str, str, float]:
 
 
 @pytest.mark.parametrize(
+    ("status", "body", "found_class"),
+    [
+        (500, "kotlinx.coroutines.TimeoutCancellationException: Timed out waiting for 5000 ms", "transient"),
+        (500, ("PHP Fatal error: Uncaught TypeError: count(): Argument #1 ($value) must be of type "
+         "Countable|array, null given in /srv/Cart.php:57"), "bug"),
+        (422, "amount must be of type number", "poison input"),
+        (500, "** (FunctionClauseError) no function clause matching in Shop.Orders.total/1", "bug"),
+        (500, "** (exit) exited in: GenServer.call(Stock, :all, 5000)\n    ** (EXIT) time out", "transient"),
+        (500, "Backend database is unavailable", "dependency down"),
+        (522, "<html><title>a.example | 522: Connection timed out</title></html>", "dependency down"),
+        # a certificate is not renewed like a password
+        (500, ("System.Security.Authentication.AuthenticationException: The remote certificate is invalid "
+         "because of errors in the certificate chain: NotTimeValid"), "unknown"),
+    ],
+)  # fmt: skip
+def test_errors_of_more_languages_get_their_class(
+    status: int, body: str, found_class: str
+) -> None:
+    """Kotlin, PHP, Elixir and .NET, and the page of a proxy."""
+    assert one(status, body)[0] == found_class
+
+
+@pytest.mark.parametrize(
     ("templates", "size", "least"),
     [((TUNED, HELD_OUT), 554, 0.9), ((TUNED,), 404, 0.9), ((HELD_OUT,), 150, 0.9)],
     ids=["all", "first", "second"],

@@ -109,6 +109,37 @@ def test_the_status_counts_where_the_body_says_little(one, two, same):
     assert (len(found) == 1) == same
 
 
+def test_groups_with_the_same_message_have_different_titles():
+    """The title names the field that a group is about, as the ids of the groups differ by it."""
+    issue = (
+        '{"error": {"issues": [{"code": "invalid_type", "path": ["%s"], "message": "Required"}],'
+        ' "name": "ZodError"}}'
+    )
+    detail = '{"detail": [{"type": "missing", "loc": ["body", "%s"], "msg": "Field required"}]}'
+    bodies = [text % field for text in (issue, detail) for field in ("email", "sku")]
+    titles = tk.group_failures(failures(*bodies)).frame["title"]
+    assert set(titles) == {
+        "ZodError: Required (email)",
+        "ZodError: Required (sku)",
+        "missing: Field required (body.email)",
+        "missing: Field required (body.sku)",
+    }
+
+
+def test_a_failure_without_a_status_had_no_response():
+    """An empty body of a response is something else."""
+    frame = failures(None, "", None, response_status=[None, None, 502])
+    titles = tk.group_failures(frame).frame["title"]
+    assert titles.tolist() == ["No response", "Empty body, status 502"]
+
+
+def test_a_page_whose_heading_is_a_number_has_a_title():
+    """Some frameworks show the status in large letters below the title of the page."""
+    page = "<html><title>500: Internal Server Error</title><h1>500</h1><h2>Internal Server Error.</h2></html>"
+    (title,) = tk.group_failures(failures(page)).frame["title"]
+    assert title == "500: Internal Server Error (status 500)"
+
+
 def test_bodies_that_are_not_text_are_binary():
     """They are grouped by status, with their length as example."""
     found = tk.group_failures(

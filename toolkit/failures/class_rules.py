@@ -19,7 +19,7 @@ STATUSES: Final[dict[int, tuple[str, float]]] = {
     429: ("throttled", 0.8), 431: ("poison input", 0.5), 501: ("contract drift", 0.55),
     502: ("dependency down", 0.55), 503: ("dependency down", 0.5), 504: ("dependency down", 0.75),
     507: ("resource exhaustion", 0.7), 511: ("authentication", 0.5), 521: ("dependency down", 0.7),
-    522: ("dependency down", 0.6), 523: ("dependency down", 0.7), 524: ("dependency down", 0.55),
+    522: ("dependency down", 0.75), 523: ("dependency down", 0.7), 524: ("dependency down", 0.55),
     529: ("throttled", 0.7), 530: ("dependency down", 0.5),
 }  # fmt: skip
 
@@ -42,7 +42,7 @@ NAMES: Final = (
         """),
     ("transient", 0.6, r"""
         e?timedout|esockettimedout|deadlineexceeded|undermaintenance|und_?err.*timeout
-        .*time(?:d)?out(?:error|exception|expired)?
+        .*time(?:d)?out(?:cancellation)?(?:error|exception|expired)?
         """, ""),
     ("throttled", 0.9, r"""
         aadsts90055
@@ -171,7 +171,8 @@ WORDS: Final = (
         (?:request|read|connection|operation|query)s? (?:has )?timed? ?-?out
         (?:socket|call|statement|response|handshake)s? (?:has )?timed? ?-?out
         (?:please )?(?:try|retry) (?:again|your request|later)|deadline exceeded
-        timeout of \d+ ?ms exceeded|i/o timeout|timeout (?:awaiting|while|waiting)|timed out after
+        timeout of \d+ ?ms exceeded|i/o timeout|timeout (?:awaiting|while|waiting)
+        timed out (?:after|waiting)|\(EXIT\) time ?out
         canceling statement due to statement timeout
         """),
     ("throttled", 0.9, r"""
@@ -201,7 +202,9 @@ WORDS: Final = (
         not (?:a )?well-formed|must (?:not |have |contain |match |start |end |exceed)
         invalid (?:\w+ )?(?:syntax|argument|request body|phone|url)
         invalid (?:\w+ )?(?:currency|country|postal|length|range|type)|unprocessable|already exists
-        must be (?:terminated|a valid|in|of|between|non|equal|less|set to|unique)\b|null value in
+        must be (?:terminated|a valid|in|between|non|equal|less|set to|unique)\b|null value in
+        must be of (?:a|an|the|one|length|size|form|format|kind|class)\b
+        must be of type \w+\b(?:[^,|\\]|$)
         truncated|(?:bad|corrupt(?:ed)?) (?:\w+ )?(?:data|file|image|archive|record|input)|checksum
         not a (?:number|zip|gzip|string)|cannot identify (?:image|file)|conversionsyntax|contains? NUL\b
         (?:cannot|could not|failed to|unable to) (?:convert|deserialize|unmarshal)
@@ -275,7 +278,7 @@ WORDS: Final = (
         certificate (?:has expired|verify failed|is not trusted)|self[ -]signed certificate
         unable to verify the first certificate|no such host|name or service not known
         could not resolve host|ENOTFOUND|invalid url|unsupported protocol scheme
-        certificate signed by unknown authority|role \S{1,80} does not exist
+        certificate signed by unknown authority|certificate is invalid|role \S{1,80} does not exist
         queue \S{1,80} does not exist|(?:is|are) not (?:enabled|installed)
         (?:handler|entrypoint|executable|command) not found|misconfigur
         could not (?:load|find) (?:\w+ ){0,2}(?:config|driver|credentials)|secret \S{1,80} not found
@@ -317,6 +320,7 @@ WORDS: Final = (
     ("dependency down", 0.9, r"""
         connection refused|bad gateway|upstream connect error|no healthy upstream|gateway time-?out
         service (?:is )?(?:temporarily |currently )?unavailable|circuit ?breaker|no route to host
+        (?:server|system|database|gateway) (?:is )?(?:temporarily |currently )?unavailable
         network is unreachable|database system is (?:shutting down|starting up|in recovery)
         could not connect to|(?:unable|failed) to connect|under maintenance|down for maintenance
         no (?:nodes|brokers|servers?|hosts?) (?:\w+ )?available|host is down|code = Unavailable
@@ -339,6 +343,7 @@ WORDS: Final = (
         index out of (?:range|bounds)|called `(?:Option|Result)::unwrap
         undefined (?:array key|index|variable|offset)|on null\b|segmentation fault|maximum call stack
         stack level too deep|stack overflow|assertion (?:\S+ )?failed|null pointer|cannot be cast to
+        no (?:function|case|cond|try|with|if) clause|no match of right[ -]hand side|bad argument in arithmetic
         is not iterable|not subscriptable|positional arguments?\b|unhandled case|unreachable code
         because \S{1,80} is null|not all code paths|undefined is not|local variable|undefined local
         internal error: entered unreachable|sequence contains no|no value present|list index

@@ -52,6 +52,8 @@ class DescriptionTuning:
     """Different documents of a group that are compared for the cohesion, so that a large group stays fast."""
     compared_text: int = 1_000
     """Characters of a body that are compared: as many as of a message."""
+    own_facts: int = 2
+    """Facts that tell a group from others with the same title, for example the fields of a validation."""
     keys: int = 4
     """Keys in the title of JSON without a message. More do not fit into a title."""
     statuses: int = 5
@@ -170,6 +172,7 @@ def _descriptions(
     text_of[rows.signed.codes] = rows.signed.bodies
 
     described = []
+    facts_of: list[Sequence[str]] = []
     for group, part, shown in zip(np.unique(rows.groups), parts, examples, strict=True):
         group_id = rows.ids[group]
         group_members = [_Member(*values) for values in part.tolist()]
@@ -189,7 +192,7 @@ def _descriptions(
         ]
         described.append((
             group_id,
-            _shown_title(names.get(group_id), signature),
+            _title_of_group(names.get(group_id), signature),
             shorten(" | ".join([*signature.facts, *signature.templates]), _TUNING.template),
             signature.document.kind,
             _reason(signature, len(by_signature) - 1, rows.splits.get(group_id)),
@@ -197,8 +200,41 @@ def _descriptions(
             json_text([_example(row, rows) for row in shown.tolist()]),
             _cohesion(documents),
         ))  # fmt: skip
+        # a name of a rule is shown as it is
+        facts_of.append(() if group_id in names else signature.facts)
 
-    return described
+    titles = told_apart([description[1] for description in described], facts_of)
+    return [
+        (group_id, title, *others)
+        for (group_id, _, *others), title in zip(described, titles, strict=True)
+    ]
+
+
+def told_apart(titles: Sequence[str], facts_of: Sequence[Sequence[str]]) -> list[str]:
+    """Return the titles of groups; if several are equal, each with the first facts that the others lack.
+
+    >>> told_apart(["Required", "Required", "Invalid"], [("400", "email"), ("400", "sku"), ("400", "id")])
+    ['Required (email)', 'Required (sku)', 'Invalid']
+    """
+    number_of = Counter(titles)
+    # how many groups with this title have a fact
+    groups_with = Counter(
+        (title, fact)
+        for title, facts in zip(titles, facts_of, strict=True)
+        for fact in set(facts)
+    )
+    distinct = []
+    for title, facts in zip(titles, facts_of, strict=True):
+        own = [
+            fact
+            for fact in facts
+            if groups_with[title, fact] < number_of[title] and fact not in title
+        ]
+        if own:
+            title = f"{title} ({', '.join(own[: _TUNING.own_facts])})"  # noqa: PLW2901 - the same title, longer
+        distinct.append(title)
+
+    return distinct
 
 
 def _leader(group: int, by_signature: Counter[int], ids: list[str]) -> int:
@@ -242,7 +278,7 @@ def _example(row: int, rows: SignedFailures) -> dict[str, str]:
     return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _TUNING.example)}
 
 
-def _shown_title(name: str | None, signature: Signature) -> str:
+def _title_of_group(name: str | None, signature: Signature) -> str:
     """Return the name that a rule gives the group, else the title without a cut in a sentence."""
     if name:
         return shorten(name, _TUNING.title)
@@ -253,6 +289,9 @@ def _title(signature: Signature) -> str:
     """Return the title of a group: the error in one line, with placeholders."""
     kind, facts = signature.document.kind, signature.facts
     status = _status(signature)
+    if kind == "empty" and not status:
+        # a response has a status, even without a body
+        return "No response"
     if kind in _WITHOUT_TEXT:
         return ", ".join([_WITHOUT_TEXT[kind], *status])
 

@@ -42,8 +42,9 @@ _MOST_KIND_WORDS: Final = 4
 
 _WORD: Final = re.compile(r"[a-z]+")
 _EMPTY_WORDS: Final = frozenset(
-    {"http", "status", "error", "errors", "code", "exception", "report"}
+    {"http", "status", "error", "errors", "code", "exception", "report", "num"}
 )
+"""Words that state nothing; "num" is the placeholder of a number, for example of "500" below a heading."""
 
 
 def _without_empty_words(message: str) -> str:
@@ -199,6 +200,8 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     'no_user: no such user'
     >>> headline("trace", ("python", "KeyError", "at orders.total"), ("'sum'",))
     "KeyError: 'sum'"
+    >>> headline("html", (), ("500: Internal Server Error", "<num>"))
+    '500: Internal Server Error'
     >>> headline("json", (), ("tenant used 600 of 600 requests", "rate limited"))
     'rate limited: tenant used 600 of 600 requests'
     """
@@ -210,7 +213,9 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
 
     specific = [message for message in messages if not _is_general(message)]
     if kind == "html":
-        headings = _without_repeats(specific or messages)
+        # "500" in large letters says nothing next to "Internal Server Error"
+        stating = [message for message in messages if _without_empty_words(message)]
+        headings = _without_repeats(specific or stating or messages)
         return " - ".join(headings[:_MOST_HEADINGS])
 
     names = list(filter(_is_name, facts))
