@@ -309,3 +309,18 @@ def test_only_the_highest_scores_of_many_rows_are_known():
     assert highest.reached_by(0.001) == pytest.approx(every.reached_by(0.001), abs=1e-3)
     assert np.isnan(highest.median)
     assert highest.share_from(scores[-50]) == every.share_from(scores[-50]) == 0.005
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [np.ones((400, 8)), np.random.default_rng(0).normal(size=(3, 8))],
+    ids=["all alike", "three pairs"],
+)
+def test_a_score_that_many_random_pairs_reach_is_no_threshold(vectors):
+    """If a third or all of the random pairs reach the highest score, no threshold separates anything."""
+    found = tk.calibrate_threshold(vectors)
+    assert found.frame["threshold"].isna().all()
+    assert "no threshold: " in found.verdict
+    assert "1,000" not in found.verdict
+    assert "reach the highest score" in found.frame["why"].iloc[0]
+    found.plot()

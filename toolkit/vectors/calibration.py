@@ -17,7 +17,7 @@ from toolkit.base.arguments import choice, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.visible_text import visible
 from toolkit.drawing.result_tables import frame_table
-from toolkit.drawing.wording import counted
+from toolkit.drawing.wording import counted, percent
 from toolkit.loading.vector_names import Namespaces
 from toolkit.loading.vectors import load_index, of_vectors
 from toolkit.service.settings import Service
@@ -61,6 +61,9 @@ _SAMPLE: Final = 50_000
 _PAIRS: Final = 200_000
 _DRAWN: Final = 2000  # scores of each kind that a plot shows
 _CHANCE: Final = 0.001
+# share of random pairs that makes a score common; a namespace of 25 vectors has 300 pairs
+_NOT_CHANCE: Final = 0.005
+_NOT_RARE: Final = "of the random pairs reach the highest score"
 _STEPS: Final = 200
 _QUERIES: Final = "queries and rows"
 _STORED: Final = "stored rows"
@@ -136,7 +139,7 @@ class Calibration:
                 place = f"In {row['namespace']}, "
             sentence = f"{place}{_pairs_sentence(row)}"
 
-            if self.promised and np.isnan(row["threshold"]):
+            if np.isnan(row["threshold"]):
                 sentence += f"; no threshold: {row['why']}"
             elif self.promised:
                 sentence += f"; from {row['threshold']:.3g} on, {row['why']}"
@@ -293,7 +296,7 @@ def calibrate_threshold(
         same = _same_text(matrix, texts[positions], scale)
         labelled = judged.get(name, _Labelled(np.zeros(0), np.zeros(0, dtype=bool)))
         high = chance.reached_by(_CHANCE)
-        threshold = Threshold(high, "one random pair in 1,000 reaches it")
+        threshold = _above_chance(chance, high)
         if labels is not None:
             threshold = Threshold(None, "nothing is labelled here")
         if name in judged:
@@ -402,6 +405,19 @@ def _chance(
     return PairScores(scores, len(scores))
 
 
+def _above_chance(chance: PairScores, high: float) -> Threshold:
+    """Return the score that few random pairs reach, if there is one.
+
+    There is none if many pairs have the highest score, for example if all vectors are alike, or if there are
+    only three vectors, and so three pairs.
+    """
+    share = float(chance.share_from(high))
+    if share > _NOT_CHANCE:
+        return Threshold(None, f"{percent(share)} {_NOT_RARE}")
+
+    return Threshold(high, "one random pair in 1,000 reaches it")
+
+
 def _row(
     chance: PairScores, same: _Floats, threshold: Threshold, high: float, labels: int
 ) -> tuple[Any, ...]:
@@ -423,6 +439,8 @@ def _row(
 def _pairs_sentence(row: dict[Any, Any]) -> str:
     """Return the sentence about random pairs and, if queries were passed, about their best hits."""
     reached = f"one pair in 1,000 reaches {row['random_high']:.2f}"
+    if str(row["why"]).endswith(_NOT_RARE):
+        reached = f"the highest score of pairs is {row['random_high']:.2f}"
     if row["pairs"] == _STORED:
         return f"two random stored vectors score {row['random_median']:.2f}; {reached}"
 
