@@ -100,3 +100,15 @@ def test_many_bins_have_the_changes_of_few() -> None:
     counts = rng.poisson(np.repeat([20, 60, 20, 60, 20, 28, 90, 28, 20], lengths))
     assert np.abs(change_points(counts)["at"].to_numpy() - starts[1:]).max() <= 3
     assert change_points(rng.negative_binomial(3, 3 / 23, 30_000)).empty
+
+
+@pytest.mark.parametrize(
+    ("last_bins", "at"),
+    [([28, 15, 159], []), ([15, 80, 90], [29]), ([70, 80, 90], [28]), ([16, 0, 0], [29])],
+)  # fmt: skip
+def test_the_last_level_begins_where_it_begins(
+    last_bins: list[int], at: list[int]
+) -> None:
+    """A level has three bins, but an incident of the last bin or two did not begin three bins ago."""
+    usual = [16, 17, 15, 18, 16, 14, 17, 16, 15, 16, 18, 17, 16, 15] * 2
+    assert change_points([*usual, *last_bins])["at"].tolist() == at

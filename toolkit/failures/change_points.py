@@ -82,6 +82,7 @@ def change_points(
         exposure = seasonal_profile(values, period)
         spread = dispersion(values, exposure)
         starts = _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
+        starts = _with_exact_last_start(values / exposure, starts)
         confidence = _confidence(values, starts, exposure, spread)
 
     rates = [
@@ -130,6 +131,24 @@ def _segments(values: Floats, exposure: Floats, penalty: float) -> list[int]:
     # half the penalty, because a part may contain half of a level
     bounds = np.unique([0, *_candidates(total, share, penalty / 2), size])
     return _placed(total, share, [*_optimal(total, share, bounds, penalty), size])[:-1]
+
+
+def _with_exact_last_start(rates: Floats, starts: list[int]) -> list[int]:
+    """Return the starts of levels, the last one at the first bin of the level that is now.
+
+    A level has at least three bins, so the last one begins too early if something rose in the last bin or the
+    last two. For example, the last level of 16, 17, 16, 28, 15, 159 begins at 28, two bins too early. Bins
+    that are nearer to the level before do not belong to it, and a single bin is no level.
+    """
+    if len(starts) < 2 or rates.size - starts[-1] != TUNING.shortest:  # noqa: PLR2004 - two levels
+        return starts
+
+    before, last = rates[starts[-2] : starts[-1]].mean(), rates[starts[-1] :]
+    is_new = np.abs(last - last.mean()) < np.abs(last - before)
+    if is_new.sum() < 2:  # noqa: PLR2004 - a single bin
+        return starts[:-1]
+
+    return [*starts[:-1], starts[-1] + int(is_new.argmax())]
 
 
 def _candidates(total: Floats, share: Floats, penalty: float) -> Iterator[int]:
