@@ -28,6 +28,7 @@ from toolkit.failures.partial_results import Counts, PartialResult
 from toolkit.failures.partitions import Step, Work, applied
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables.arrow_input import ArrowStream, arrow_table, with_plain_types
+from toolkit.tables.dataset_batches import dataset_batches
 from toolkit.tables.schemas import UNFIT
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ _BATCH_BYTES: Final = 1 << 28
 """A batch ends after this number of bytes, because long bodies would take gigabytes."""
 
 _LONGEST: Final = 300  # characters of another error in a message
-_READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults take a gigabyte
+_FILE_ROWS: Final = 1 << 17  # rows that are read from a file at once
+_READ_AHEAD: Final = 4  # batches of a file that are read while others are made smaller
 _MERGED_ROWS: Final = 1 << 18  # rows of counts that are merged at once
 _TIMES: Final = tuple(pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns"))
 
@@ -354,22 +356,25 @@ def _table_batches(
 
 
 def _dataset_batches(
-    dataset: ds.Dataset, names: Sequence[str], step: Step
+    dataset: ds.Dataset,
+    names: Sequence[str],
+    step: Step,
+    condition: ds.Expression | None = None,
 ) -> Iterator[pa.Table]:
-    batches = dataset.to_batches(
-        columns=list(names), batch_readahead=_READ_AHEAD, fragment_readahead=_READ_AHEAD
+    batches = dataset_batches(
+        dataset, names, rows=_FILE_ROWS, read_ahead=_READ_AHEAD, condition=condition
     )
-    return _joined(
-        batches, pa.schema([dataset.schema.field(name) for name in names]), step
-    )
+    schema = pa.schema([dataset.schema.field(name) for name in names])
+    return _joined(batches, schema, step)
 
 
 def _recent_batches(dataset: ds.Dataset, column: str, start: datetime) -> Batches:
     """Return the batches of a dataset without parts whose times are all before a start."""
+    condition = None
     if dataset.schema.field(column).type in _TIMES:
         time = ds.field(column)
-        dataset = dataset.filter((time >= start) | time.is_null())
-    return partial(_dataset_batches, dataset)
+        condition = (time >= start) | time.is_null()
+    return partial(_dataset_batches, dataset, condition=condition)
 
 
 def _duckdb_batches(

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem
 
 from toolkit.tables.arrow_input import with_plain_types
+from toolkit.tables.dataset_batches import dataset_batches
 from toolkit.tables.frames import plain_frame, to_frame
 from toolkit.tables.packed_tables import packed, unpacked
 
@@ -38,7 +38,7 @@ _MOST_BYTES: Final = 1 << 27
 """A part also ends after so many bytes, because bodies can be long."""
 
 _READ_AHEAD: Final = 2
-"""Batches that are read ahead. The default of Arrow takes a gigabyte."""
+"""Batches that are read ahead."""
 
 _AT_ONCE: Final = 8
 """Partitions that workers compute at once, so that only a few results wait in this process."""
@@ -201,37 +201,9 @@ def _batches_of_dataset(
     names: Sequence[str],
     function: Callable[[Any], Any],
 ) -> Iterator[Any]:
-    options: dict[str, Any] = {
-        "columns": list(names),
-        "batch_size": MOST_ROWS,
-        "batch_readahead": _READ_AHEAD,
-    }
-    files = _local_files(dataset)
-    if files:
-        batches = chain.from_iterable(
-            file.to_batches(schema=dataset.schema, **options) for file in files
-        )
-    else:
-        batches = dataset.to_batches(fragment_readahead=_READ_AHEAD, **options)
-
+    batches = dataset_batches(dataset, names, rows=MOST_ROWS, read_ahead=_READ_AHEAD)
     schema = pa.schema([dataset.schema.field(name) for name in names])
     return _mapped(batches, schema, function)
-
-
-def _local_files(dataset: ds.Dataset) -> list[ds.Fragment]:
-    """Return the files of a local dataset, which are scanned one by one; none of any other dataset.
-
-    A scan of all files reads ahead up to 1 GiB while a batch is processed, whatever the options. A scan of
-    one file reads ahead within this file only. On an object store, reading ahead saves a wait per file.
-    """
-    if not isinstance(getattr(dataset, "filesystem", None), LocalFileSystem):
-        return []
-
-    try:
-        return list(dataset.get_fragments())
-    except ValueError:
-        # a dataset with a filter has none, because its files also have other rows
-        return []
 
 
 def _batches_of_relation(
