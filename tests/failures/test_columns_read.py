@@ -103,13 +103,13 @@ def test_a_shared_reading_leaves_skipped_parts_of_files_to_the_analysis(
     read_batches = sources._dataset_batches
 
     def counted(
-        dataset: ds.Dataset, names: Sequence[str], step: Step
+        dataset: ds.Dataset, names: Sequence[str], step: Step, **chosen: Any
     ) -> Iterator[pa.Table]:
         def count(rows: pa.Table) -> pa.Table:
             rows_read.append(("response_body" in names, rows.num_rows))
             return step(rows)
 
-        return read_batches(dataset, names, count)
+        return read_batches(dataset, names, count, **chosen)
 
     def latest(rows: Any) -> pa.Table:
         columns = ["dlq_id", "signature", "response_body"]
