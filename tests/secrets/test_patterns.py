@@ -10,6 +10,7 @@ import time
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.patterns import PATTERNS, pattern_spans
 from toolkit.secrets.redaction import Redactor
 from toolkit.secrets.spans import decoded, text_spans
-from toolkit.tables.masking import plain_escapes_read
+from toolkit.tables.masking import ColumnMasker, plain_escapes_read
 
 CANARY = "Zq7canary9XtR4vLm2"
 REDACT = Redactor(key=b"the key of these tests")
@@ -310,11 +311,9 @@ MATRIX = [
 
 
 def is_likely(text):
-    """Whether the closer test lets a text through, as a column's masker asks it."""
-    return (
-        re.search(LIKELY, plain_escapes_read(pa.array([text])).to_pylist()[0])
-        is not None
-    )
+    """Whether the closer test lets a text through, as a column's masker asks it: with RE2."""
+    read = plain_escapes_read(pa.array([text]))
+    return pc.match_substring_regex(read, LIKELY)[0].as_py()
 
 
 @pytest.mark.parametrize(("text", "write", "read"), MATRIX)
@@ -971,3 +970,109 @@ def test_an_id_far_from_a_name_is_not_searched_for_secrets(text):
     """Searching each body that mentions a key, tokens or a webhook would take longer than reading it."""
     assert is_suspicious(text)
     assert not is_likely(text)
+
+
+OTHERS = [f"password={number}" for number in range(100)]
+"""Values that are all searched closely: with so many, a column is not searched one by one."""
+
+IN_COLUMNS = [
+    # short names after an escaped line end or blank, or an invisible sign
+    *(r'{"log": "started\npass: a1"}', r"started\r\npin=k3J9x0Q2v7B1m5", r"a\tcred=a1"),
+    *(r"{\"log\": \"a\\npw: a1\"}", r"\u200bpw: a1", r"a\n--token a1", r"\n-pass a1"),
+    # a file with passwords in several lines, with blanks of any kind, and a part that is masked
+    *(
+        "login ann\npassword a1",
+        r"login ann\npassword a1",
+        "login\xa0ann\x1cpassword a1",
+    ),
+    "login ann [masked len=6 tag=1b2c3d4e] password a1",
+    *(r"login\\u3000ann password a1", r"LOGIN\\tann PASSWORD a1"),
+    # letters and signs as numbers of HTML, and escapes of letters that stand for those of ASCII
+    *(
+        "pass&#65367ord=a1",
+        "pas&#x17f;word=a1",
+        "pass&#65309;a1",
+        "Authorization&#65306 a1",
+    ),
+    *(r"passcod\u212f=a1", r"p\u00aass=a1", r'"Api-K\u212fy", "a1"', "p%AAssword=a1"),
+    # an i that Python alone takes for an i, and words of patterns in other letters
+    *("credent\u0130al k3J9x0Q2v7B1m5", r"s\u0131gn\u0131ng key k3J9x0Q2v7B1m5"),
+    *(r"to\u212aen k3J9x0Q2v7B1m5", r"\u017fecret k3J9x0Q2v7B1m5"),
+    *("jdbc:oracle:th\u0130n:scott/a1@h", "mar\u0130adb -pa1", " log\u0130n -pa1"),
+    *("\xe7url -u ann:a1", "//h.example/ver\u0130fy/k3J9x0Q2v7B1m5"),
+    # signs far from a name
+    *("<pin x='1'>k3J9x0Q2v7B1m5</", '"pin"\xa0: "a1"', '"ORIGIN-VERIFY"\x1c, "a1"'),
+    *(
+        "name=auth; x\r\n\r\na1",
+        r"name=auth\n\na1",
+        "?t\xe9~=a1",
+        "?code`]=SplxlOBeZQQYbYS6",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", IN_COLUMNS)
+def test_a_long_column_is_masked_as_a_single_value_is(text):
+    """What the search finds in a text alone, it also finds if the text is one of many."""
+    alone = REDACT.text(text)
+    assert alone != text
+    masked = ColumnMasker(REDACT).texts(pa.array([text, *OTHERS]))
+    assert masked[0].as_py() == alone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            '["session", "k3J9x0Q2v7B1m5"]',
+            '["otp", "2"]',
+            "('AUTHORIZATION', 's3cr3t!')",
+        ),
+        *("-cred a1", "(-pw a1)", "-\uff50w a1"),
+        *('passphrase"cdefGHIJKLMnopqrstuvWXYZ', "token\u2192k3J9x0Q2v7B1m5"),
+        *("ident\u0130fied by 'a1'", "credent\u0130al k3J9x0Q2v7B1m5"),
+        "hoo\u212as.slack.com services at hoo\u212as.slack.com/services/T00",
+    ],
+)
+def test_every_form_of_a_secret_is_searched(text):
+    """Lists, options at the beginning and sentences have no other sign of a secret."""
+    masked = REDACT.text(text)
+    assert MASK.search(masked)
+    assert is_suspicious(text)
+    column = ColumnMasker(REDACT).texts(pa.array([text, *OTHERS]))
+    assert column[0].as_py() == masked
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("mysql -pa1", "docker login -pa1", "to\uff4ben/k3J9x0Q2v7B1m5"),
+        *("ver\u0130fy/k3J9x0Q2v7B1m5", "\uff50w\uff1da1", "ident\u0130fied by 'a1'"),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_column_of_urls_is_masked_as_a_single_url_is(url, others):
+    """In short columns and in long ones."""
+    alone = REDACT.url(url)
+    assert alone != url
+    masked = ColumnMasker(REDACT).urls(pa.array([url, *OTHERS[:others]]))
+    assert masked[0].as_py() == alone
+
+
+@pytest.mark.parametrize("others", [0, 100])
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["session", "k3J9x0Q2v7B1m5"],
+        "pass\uff1da1",
+        "credent\u0130al k3J9x0Q2v7B1m5",
+        r"a\npass: a1",
+    ],
+)
+def test_a_column_of_json_is_masked_as_a_single_value_is(value, others):
+    """Values with letters beyond ASCII are bytes, and are read as UTF-8."""
+    raws = [json.dumps(text, ensure_ascii=False).encode() for text in (value, *OTHERS)]
+    column = pa.array(raws[: others + 1])
+    masked = ColumnMasker(REDACT).objects({"a": column}, rows=len(column))
+    assert json.loads(masked[0].as_py()) == {"a": REDACT.value(value)}
+    assert REDACT.value(value) != value

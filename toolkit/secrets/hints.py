@@ -24,6 +24,9 @@ from itertools import chain
 from typing import Final
 
 from toolkit.secrets.names import (
+    ANY_I,
+    ESCAPED,
+    GAP,
     NAME_IN_TEXT,
     PARTS_IN_TEXT,
     STATED_NAME,
@@ -45,6 +48,7 @@ def _alternatives(expressions: Iterable[str]) -> str:
 
 
 _ANY_WORD: Final = f"auth|key|{PARTS_IN_TEXT}|{WHOLE_WORDS_IN_TEXT}"
+_ARROW: Final = "\u2192"
 _FULL_WIDTH: Final = "\uff1d\uff1a"  # "=" and ":" in full width
 # All characters that `\s` matches in Python, for a class: in RE2, it matches five of the 29.
 _BLANKS: Final = (
@@ -52,19 +56,27 @@ _BLANKS: Final = (
 )
 # Secrets that are named in a sentence, for example "invalid token k3J9x0Q2v7B1m5".
 _STATED: Final = (
-    r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
+    rf"(?:passw|passphrase|passcode|pwd|secret|token|credent{ANY_I}al|jwt"
+    rf"|(?:[a-z]|{ANY_I})[ _\-]?key)"
 )
+_IDENTIFIED_BY: Final = "identified by".replace("i", ANY_I)
+_ACCESS: Final = GIVES_ACCESS.replace("i", ANY_I)
 
 # Signs that end a prefix of tokens. As "error_" and "region_" are frequent, "r_" and "g_" are not enough: the
 # prefixes that end so are "ghr_", "figdr_", "api_org_", "os_v2_org_" and "sig_" (but not "config_").
 _PREFIX_ENDS: Final = ("[^gr]_", "[hd]r_", "rg_", r"\bsig_", r"\w-", "~")
 _SIGNS: Final = (
     rf"[=?@\\&%{_FULL_WIDTH}]",  # settings, URLs, escapes
-    *("//", "^/", "</", "--"),
+    *("//", "^/", "</"),
+    r"-\S",  # options
+    rf"[\"'][{_BLANKS}]*,",  # names in lists
     # a colon after a name or before a value, but not in times such as 10:00:00
     *(r"\D:", ": ", r"[0-9]:\D", "[A-Za-z_][0-9]{1,9}:"),
 )
-_URL_SIGNS: Final = (r"[?#@;%&=\\]", r"\D:[^/]", f":[{_BLANKS}]", "--", "//.*//", "</")
+_URL_SIGNS: Final = (
+    *(r"[?#@;%&=\\]", r"\D:[^/]", f":[{_BLANKS}]", r"-\S", "//.*//", "</"),
+    r"[^\x00-\x7f]",
+)
 
 
 def _quick_tests(signs: Iterable[str]) -> tuple[str, ...]:
@@ -76,14 +88,13 @@ def _quick_tests(signs: Iterable[str]) -> tuple[str, ...]:
     matched = re.compile(_alternatives(all_signs))
     patterns = (pattern.quick_test(matched) for pattern in PATTERNS)
 
-    return (*all_signs, *patterns, SUSPICIOUS_TOKENS, "(?:uthorization|ookie)[\"']")
+    return (*all_signs, *patterns, SUSPICIOUS_TOKENS)
 
 
 SUSPICIOUS: Final = _alternatives(
     (
         *_quick_tests(_SIGNS),
-        " -[A-Za-z]",  # options
-        rf"(?i:{_STATED}[a-z]*[\"'`]*[{_BLANKS},(]|identified by)",
+        rf"(?i:{_STATED}[a-z]*[\"'`{_BLANKS},({_ARROW}]|{_IDENTIFIED_BY})",
     )
 )
 """A quick test (RE2 syntax): `Redactor.text` masks nothing if there is no match."""
@@ -91,14 +102,17 @@ SUSPICIOUS: Final = _alternatives(
 SUSPICIOUS_URL: Final = _alternatives(
     (
         *_quick_tests(_URL_SIGNS),
-        f"(?i:{_ANY_WORD}|{GIVES_ACCESS}|identified by)",
+        f"(?i:{_ANY_WORD}|{_ACCESS}|{_IDENTIFIED_BY})",
     )
 )
 """A quick test (RE2 syntax): `Redactor.url` masks nothing if there is no match."""
 
 # `SUSPICIOUS` tries some 60 alternatives at each character. If it matches, one of these is in the text,
 # which Python finds many times faster.
-_ANY_SIGN: Final = re.compile(rf"[=?@\\&%/<:~_\-.({_FULL_WIDTH}]")
+_ANY_SIGN: Final = re.compile(
+    # a quote only if a comma follows, as in a list
+    rf"[=?@\\&%/<:~_\-.({_FULL_WIDTH}\"'](?:(?<![\"'])|(?<=[\"'])[{_BLANKS}]*,)"
+)
 _WORDS_OF_PATTERNS: Final = chain.from_iterable(
     pattern.words for pattern in PATTERNS if not pattern.ignores_case
 )
@@ -142,7 +156,8 @@ def is_suspicious(text: str) -> bool:
     (False, True)
     """
     # The cheapest test comes first. "read ETIMEDOUT after 30 s" has no sign and no word, so it ends here.
-    may_match = _ANY_SIGN.search(text) or _has_word(text)
+    # The words are ASCII; letters of other alphabets can stand for theirs.
+    may_match = not text.isascii() or _ANY_SIGN.search(text) or _has_word(text)
     if not may_match:
         return False
 
@@ -156,39 +171,35 @@ def _has_word(text: str) -> bool:
     return any(chain(words_in, prefixes_in))
 
 
-# Escapes of ASCII characters in JSON, HTML and URLs, and percent-encoded letters of other alphabets.
+# Escapes of ASCII characters in JSON and URLs, all of HTML, and percent-encoded letters of other alphabets. A
+# long s and the sign of kelvin are an s and a k if the case is ignored.
 _ESCAPES: Final = (
-    r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\"])"
-    r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
+    r"\\(?:u00[0-7][0-9a-f]|u017f|u212a|x[0-7][0-9a-f]|[/\"])"
+    r"|&#(?:[0-9]|x[0-9a-f])"
     r"|&[a-z]{2,31};|%[0-7c-f][0-9a-f]"
 )
-# A letter that is not ASCII, or the JSON escape of one that can stand for a letter of a name.
+# A letter that is not ASCII, or an escape of one. In JSON, only the letters that can stand for letters or
+# digits of a name: with accents, small or raised, in circles, of full width.
 _BEYOND_ASCII: Final = (
-    r"(?:[^\x00-\x7f]|\\{1,4}u(?:00[c-f]|01[0-9a-f]|1e[0-9a-f]|ff[0-5])[0-9a-f])"
+    r"(?:[^\x00-\x7f]|\\+(?:u(?:00[a-f]|01[0-9a-f]|02[0-3be]|1[de][0-9a-f]|20[789]|21[0-8]|24[6-9e]"
+    r"|2c7|325|32b|a7f|fb0|ff[0-5])[0-9a-f]|x[89a-f][0-9a-f])|%[89ab][0-9a-f])"
 )
 # Parts of a URL that may be masked: user info, a query, a fragment, a parameter, a random segment.
 _IN_URL: Final = (
-    r"//[^\s\"<>]*(?:[?#;@]|\[masked|[^\x00-\x7f]"
-    rf"|(?:{_ANY_WORD}|{GIVES_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
+    rf"//[^\s\"<>]*(?:[?#;@]|\[masked|{_BEYOND_ASCII}"
+    rf"|(?:{_ANY_WORD}|{_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
 )
 # Signs between a name and a value, perhaps after a quote: "password": "x", <password>, password, "x".
-_AFTER_NAME: Final = (
-    rf"(?:[\"'`\]]*[ \t\x0b\x0c\x1c-\x1f]*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"'][ \t]*,)"
-)
+_AFTER_NAME: Final = rf"(?:[\"'`\]]*{GAP}*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"']{GAP}*,)"
+# The rest of a name, or of a parameter of a URL, from the last letter beyond ASCII
+_NAME_BEYOND_ASCII: Final = rf"{_BEYOND_ASCII}[\w.\-~%\[\]]*"
 
-# Signs and words between a name and a value in a sentence (`_SENTENCE` in `named_values`). A blank or an
-# arrow can be escaped, and a mask is read as a blank.
-_BETWEEN: Final = _alternatives((
-    "[^0-9A-Za-z]",
-    r"\\[nrtbf]|\\u[0-9a-f]{4}|\\x[0-9a-f]{2}|%[0-9a-f]{2}|&#x?[0-9a-f]{1,7}",
-    r"masked len=[^ ]+ tag=[0-9a-f]{8}",
-    STATING_WORDS,
-))  # fmt: skip
-# Python takes a dotless i for an i, also in these names and words.
-_DOTLESS_I: Final = "(?:(?-i:\u0131)|u0131|&#(?:0*305|x0*131))"
+# Signs and words between a name and a value in a sentence (`_SENTENCE` in `named_values`).
+_BETWEEN: Final = _alternatives(
+    ("[^0-9A-Za-z]", GAP, STATING_WORDS.replace("i", ANY_I))
+)
 _IN_SENTENCE: Final = (
-    rf"{STATED_NAME}(?:{_BETWEEN})*[^\s\"'`<>(){{}}\[\],;]{{12}}"
-    rf"|{_STATED}(?s:.*){_DOTLESS_I}|{_DOTLESS_I}(?s:.*){_STATED}"
+    rf"{STATED_NAME.replace('i', ANY_I)}(?:{_BETWEEN})*[^\s\"'`<>(){{}}\[\],;]{{12}}"
 )
 
 LIKELY: Final = (
@@ -200,22 +211,23 @@ LIKELY: Final = (
             r"(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@",  # user info after slashes that are wrong
             r"\\/",
             r"\?[\w.\-~%\[\]]+=",
-            "(?:^|[?&])code=",
+            rf"(?:^|[?&])code[\"'`]?\]?{GAP}*[={_FULL_WIDTH}]",
             *(pattern.close_test() for pattern in PATTERNS),
             LIKELY_TOKENS,
             _ESCAPES,
-            # options of commands, names with letters beyond ASCII, names
-            rf"(?:^|[^\w.\-])--?[\w.\-]*(?:{_ANY_WORD}|{_BEYOND_ASCII})",
-            rf"{_BEYOND_ASCII}(?:[\w.\-]|{_BEYOND_ASCII})*{_AFTER_NAME}",
-            NAME_IN_TEXT + _AFTER_NAME,
+            # options of commands, and XML elements, perhaps with attributes
+            rf"(?:(?:^|[^\w.\-]|{ESCAPED})--?[\w.\-]*|<[^<>\s]*)(?:{_ANY_WORD}|{_BEYOND_ASCII})",
+            f"(?:{NAME_IN_TEXT}|{_NAME_BEYOND_ASCII}){_AFTER_NAME}",
             # sentences, and SQL
             _IN_SENTENCE,
             rf"{_STATED}[a-z]*[ \t(]+[\"'`]",
-            "identified by",
+            _IDENTIFIED_BY,
             # a field for the name, and another one for the value
             r"value[ \t]*[:=]",
-            r"\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value",
+            rf"\"(?:name|key|header|f{ANY_I}eld)\"[^\"]*\"[^\"]*\"[^\"]*\"value",
             "(?:name|value|content)=[\"']",
+            # a name without quotes in a part of a form, and the empty line before the value
+            r"name=(?s:.*)(?:\n|\\n)(?:\r|\\+r)?(?:\n|\\+n)",
         )
     )
 )

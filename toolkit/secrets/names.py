@@ -136,6 +136,12 @@ WORDS: Final = _shortest(
 )
 """Text with a secret name contains at least one of these words, in lower case and plain letters."""
 
+ESCAPED: Final = r"\\+(?:[bfnrt]|u[0-9a-f]{4}|x[0-9a-f]{2})|%[0-9a-f]{2}"
+"""Escapes of JSON and URLs, for example of a line end or a blank, with ``(?i)``."""
+
+GAP: Final = rf"(?:[^!-~]|{ESCAPED}|\[masked [^\]]+\])"
+"""At least any blank, perhaps escaped, with ``(?i)``. The search reads a mask as a blank."""
+
 _SEPARATOR: Final = r"[_.\-]?"
 _REST_OF_NAME: Final = r"[\w.\-]*"
 _TITLES: Final = _expression(word.title() for word in _WHOLE_WORDS)
@@ -146,6 +152,9 @@ PARTS_IN_TEXT: Final = _expression((*_PARTS, *_LAST_PARTS, *_ENDS), _SEPARATOR)
 
 WHOLE_WORDS_IN_TEXT: Final = _expression(_WHOLE_WORDS)
 """The words that are whole words of secret names."""
+
+ANY_I: Final = "(?:i|\u0130|\u0131|\\\\+u013[01])"
+"""An i as Python reads it if the case is ignored: also without a dot, and as a capital with a dot."""
 
 STATED_NAME: Final = (
     r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
@@ -194,8 +203,9 @@ NAME_IN_TEXT: Final = (
     f"(?:auth{_AFTER_AUTH}"
     f"|key{_AFTER_KEY}"
     rf"|(?:{PARTS_IN_TEXT}){_REST_OF_NAME}"
-    # a whole word begins after a sign, or with a capital as in "dbPin", "DBPin" or "dbPIN"
-    rf"|(?:(?:^|[^a-z])(?:{WHOLE_WORDS_IN_TEXT})|(?-i:[A-Za-z0-9](?:{_TITLES})|[a-z0-9](?:{_CAPITALS})))"
+    # a whole word begins after a sign, after an escape such as "\\n", or with a capital as in "dbPin",
+    # "DBPin" or "dbPIN"
+    rf"|(?:(?:^|[^a-z]|{ESCAPED})(?:{WHOLE_WORDS_IN_TEXT})|(?-i:[A-Za-z0-9](?:{_TITLES})|[a-z0-9](?:{_CAPITALS})))"
     # and ends before a sign, or before a capital as in "pinCode"
     rf"(?:(?:[_.\-]|(?-i:[A-Z])){_REST_OF_NAME})?)"
 )

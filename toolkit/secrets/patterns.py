@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Final
 
+from toolkit.secrets.names import ANY_I, ESCAPED, GAP
 from toolkit.secrets.prefixes import token_spans
 
 
@@ -65,8 +66,9 @@ class SecretPattern:
             return self.close
 
         words = "|".join(map(re.escape, self.words))
-        case_flag = _CASE_FLAGS[self.ignores_case]
-        return f"(?{case_flag}:{words})"
+        if self.ignores_case:
+            return f"(?i:{words.replace('i', ANY_I)})"
+        return f"(?-i:{words})"
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the spans of the secrets of this kind."""
@@ -94,8 +96,7 @@ _WORD_EXPRESSIONS: Final[dict[bool, Callable[[str], str]]] = {
     False: re.escape,
     True: _in_any_case,
 }
-_CASE_FLAGS: Final = {False: "-i", True: "i"}
-"""How a word is written in an expression for Python and for RE2, by whether the case is ignored."""
+"""How a word is written in an expression for Python, by whether the case is ignored."""
 
 # Words after "Bearer" in messages about tokens, for example "Bearer authentication required".
 _NOT_BEARER: Final = (
@@ -106,7 +107,7 @@ _ACCESS_KEY: Final = "(?:AKIA|ASIA)[A-Z0-9]{16}"
 _SECRET_KEY: Final = (
     "(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"  # noqa: S105 - an expression
 )
-_HOOK: Final = _in_any_case("hook")
+_HOOK: Final = "[Hh][Oo][Oo][Kk\u212a]"  # with the sign of kelvin, which is a k if the case is ignored
 _OPTION_VALUE: Final = r"(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
 
 PATTERNS: Final = (
@@ -371,6 +372,8 @@ PATTERNS: Final = (
         ),
         ignores_case=True,
         quick="",
+        # the option, because the word may be in other letters, as all words
+        close=rf"(?:^|[^\w\-]|{ESCAPED})(?:-u|--(?:proxy-)?user)[ \t=]*[\"']?[^\s:\"']+:",
     ),
     # The commands of MySQL accept -pPASSWORD without a space. Up to nine other options may come first.
     SecretPattern(
@@ -381,7 +384,7 @@ PATTERNS: Final = (
         ),
         ignores_case=True,
         quick="",
-        close="(?:mysql|mariadb).* -p",
+        close=rf"(?:mysql|mar{ANY_I}adb).* -p",
     ),
     # Other commands accept a space after -p. Only "login" and "sshpass" are searched, because -p has another
     # meaning elsewhere: "mkdir -p folder"
@@ -393,7 +396,7 @@ PATTERNS: Final = (
         ),
         ignores_case=True,
         quick="",
-        close="(?:sshpass| login).* -p",
+        close=rf"(?:sshpass| log{ANY_I}n).* -p",
     ),
     # A line of a .netrc file
     SecretPattern(
@@ -404,7 +407,7 @@ PATTERNS: Final = (
         ),
         ignores_case=True,
         quick="",
-        close=r"login\s+\S+\s+password",
+        close=rf"log{ANY_I}n{GAP}+[^\s]+{GAP}+password{GAP}",
     ),
     # A pair of user and password in Python, as requests and aiohttp.BasicAuth take it
     SecretPattern(

@@ -347,6 +347,9 @@ def _suspects(
 
     `quick` is fast and finds too much. `closer` is slower, so it only searches what `quick` has found.
     """
+    if pa.types.is_binary(distinct.type):
+        # RE2 reads strings as UTF-8, and bytes as Latin-1
+        distinct = distinct.view(pa.string())
     suspects = _matching(distinct, quick)
     if closer is None or suspects.true_count <= _TUNING.few:
         return suspects
@@ -370,10 +373,9 @@ def _is_match(value: str | bytes | None, pattern: re.Pattern[str]) -> bool | Non
     if value is None:
         return None
 
-    # Latin-1 gives one character per byte; the patterns are ASCII
     text = value
     if isinstance(text, bytes):
-        text = text.decode("latin-1")
+        text = text.decode("utf-8", "replace")
     return pattern.search(text) is not None
 
 
