@@ -153,6 +153,20 @@ def loaded(
     )
 
 
+@pytest.mark.parametrize(("number", "change"), [(1, "steady"), (5, "growing")])
+def test_one_failure_of_a_rare_group_is_not_growing(number: int, change: str) -> None:
+    """One of many rare groups fails in any hour, by chance; five failures in an hour are no chance."""
+    usual = of_one_body("upstream timed out", np.arange(0, 119, 0.25))
+    before = failures(*usual, *of_one_body("quota used up", [20, 75]))
+    usual = of_one_body("upstream timed out", np.arange(119, 120, 0.25))
+    hours = np.linspace(119.2, 119.8, number)
+    after = failures(*usual, *of_one_body("quota used up", hours))
+    compared = tk.compare_failures(before, after, exposure=119.0).frame
+    changes = compared.set_index("title")["change"]
+    assert changes["quota used up"] == change
+    assert changes["upstream timed out"] == "steady"
+
+
 def test_a_day_is_compared_with_the_rate_before_it() -> None:
     """A steady stream is steady, rows without a failure time are placed, and what rose or began is found."""
     day, end = 24, START + 240 * HOUR
