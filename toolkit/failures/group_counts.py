@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from toolkit.failures.group_states import GroupState, state_of
+from toolkit.failures.group_states import LATELY, GroupState, state_of
 
 _HOUR_MS: Final = 3_600_000
 _DAY_HOURS: Final = 24
@@ -54,6 +54,9 @@ class GroupCount:
         """Return the state, as boards of failures have it, from the counts of the last 24 hours."""
         begin = now - _DAY_HOURS
         recent = sum(number for hour, number in self.hours.items() if hour > begin)
+        # the present hour has just begun, so one more counts
+        late = now - LATELY // timedelta(hours=1) - 1
+        lately = sum(number for hour, number in self.hours.items() if hour > late)
         before = self.count - recent
         usual = 0.0
         if before:
@@ -61,7 +64,8 @@ class GroupCount:
         silence = timedelta()
         if self.returned is not None and self.returned > begin:
             silence = timedelta(hours=_SILENCE_HOURS)
-        return GroupState(state_of(recent, before, usual, silence), recent, usual)
+        state = state_of(recent, before, usual, silence, lately)
+        return GroupState(state, recent, usual)
 
     def bars(self, now: int) -> list[int]:
         """Return the counts of the last 24 hours, one per hour."""

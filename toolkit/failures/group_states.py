@@ -23,7 +23,7 @@ STATES: Final[tuple[State, ...]] = ("new", "back again", "growing", "steady", "e
 
 - new: it began within the last 24 hours of the data.
 - back again: an earlier problem began again within the last 24 hours.
-- growing: it is older, and the rate is clearly higher than before.
+- growing: it is older, and the rate is clearly higher than before. It has not fallen again since.
 - steady: it is older, and continues.
 - ended: it does not continue.
 """
@@ -44,11 +44,19 @@ class Tuning:
     ratio: float = 1.5
     """A growing group has this many times the usual failures per day."""
 
+    lately: timedelta = timedelta(hours=3)
+    """A group whose failures nearly stopped this long ago, for example by a fix, is not growing any more."""
+
+    fallen: float = 3.0
+    """Failures have fallen if there are so many standard deviations fewer than on average of the last day."""
+
     deviations: float = 4.0
     """The rise is this many standard deviations of a Poisson count, so that chance rarely counts."""
 
 
 _TUNING: Final = Tuning()
+LATELY: Final = _TUNING.lately
+"""Counts of this time before the end of the data are passed to `state_of`."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,8 @@ def group_states(
     is_recent = when >= begin
     recent = np.bincount(groups[is_recent], minlength=count)
     before = np.bincount(groups[~is_recent], minlength=count)
+    is_late = when > begin + day_ms - LATELY // timedelta(milliseconds=1)
+    lately = np.bincount(groups[is_late], minlength=count)
     none = np.iinfo(np.int64)
     first = np.full(count, none.max)
     last_before = np.full(count, none.min)
@@ -108,19 +118,26 @@ def group_states(
             gap = int(first_recent[group]) - int(last_before[group])
             silence = timedelta(milliseconds=gap)
 
-        state = state_of(int(recent[group]), int(before[group]), usual, silence)
+        state = state_of(
+            int(recent[group]), int(before[group]), usual, silence, int(lately[group])
+        )
         states.append(GroupState(state, int(recent[group]), usual))
 
     return states
 
 
-def state_of(recent: int, before: int, usual: float, silence: timedelta) -> State:
+def state_of(
+    recent: int, before: int, usual: float, silence: timedelta, lately: int
+) -> State:
     """Return the state of a group by its failures in the last 24 hours and before.
 
-    `usual` is the usual number per 24 hours, and `silence` the time before the first recent failure.
+    `usual` is the usual number per 24 hours, `silence` the time before the first recent failure, and `lately`
+    the number in the last `LATELY`.
 
-    >>> state_of(30, 60, 10.0, timedelta()), state_of(0, 60, 10.0, timedelta())
+    >>> state_of(30, 60, 10.0, timedelta(), 4), state_of(0, 60, 10.0, timedelta(), 0)
     ('growing', 'ended')
+    >>> state_of(200, 60, 10.0, timedelta(), 1)
+    'steady'
     """
     if not recent:
         return "ended"
@@ -128,6 +145,10 @@ def state_of(recent: int, before: int, usual: float, silence: timedelta) -> Stat
         return "new"
     if silence >= _TUNING.silence:
         return "back again"
+
+    share = recent * (_TUNING.lately / _DAY)
+    if share - lately > _TUNING.fallen * math.sqrt(share):
+        return "steady"
 
     is_more = recent >= max(_TUNING.least, _TUNING.ratio * usual)
     if is_more and recent - usual > _TUNING.deviations * math.sqrt(usual):
