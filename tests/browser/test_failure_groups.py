@@ -54,6 +54,17 @@ def edit_groups(shown):
     shown.locator(".tk-rules").evaluate("(details) => { details.open = true; }")
 
 
+def test_the_longest_state_does_not_cover_the_title(notebook):
+    """The state "Back again" is wider than the states of the sample; the title begins to the right of it."""
+    row = groups(notebook, MOUSE).first
+    chip = row.locator(".tk-chip")
+    state = chip.text_content()
+    chip.evaluate("(chip) => { chip.textContent = 'Back again'; }")
+    shown, title = chip.bounding_box(), row.locator(".tk-title").bounding_box()
+    chip.evaluate("(chip, state) => { chip.textContent = state; }", state)
+    assert shown["x"] + shown["width"] <= title["x"]
+
+
 @pytest.mark.tour
 def test_a_group_and_a_bar_filter_the_table(notebook):
     """By mouse: a click opens a group, a click on a bar chooses its time, the same click all times again."""
