@@ -119,6 +119,40 @@ def test_groups_that_are_joined_are_not_reported_again(service, queue, tmp_path)
     assert Watch(service, tmp_path / "kept", clock=lambda: NOW).look().new == ()
 
 
+def test_groups_that_another_sync_joins_are_not_reported_again(
+    service, queue, tmp_path
+):
+    """A job may sync the same folder, or a watch may end between the join and its notes."""
+    path = tmp_path / "kept"
+    live = Watch(service, path, clock=lambda: NOW)
+    live.look()
+    for number, fruit in enumerate(("apples", "pears", "plums")):
+        text = f"no stock for {fruit} today"
+        queue.failures = [*queue.failures, *failures(1, text, 1, first=50 + number)]
+        if number < 2:
+            assert len(live.look().new) == 1
+    assert len(tk.sync_failures(service, path, progress=False).joined) == 2
+    assert Watch(service, path, clock=lambda: NOW).look().new == ()
+    assert live.look().new == ()
+    assert [row["count"] for row in live.board()] == [3, 50]
+    assert live.board()[0]["marked"]
+
+
+def test_failures_that_another_sync_stores_are_counted(service, queue, tmp_path):
+    """A job syncs the same folder between two looks. Its new group is reported, and its rows are counted."""
+    path = tmp_path / "kept"
+    watch = Watch(service, path, clock=lambda: NOW)
+    watch.look()
+    queue.failures = [*queue.failures, *failures(9, "quota exhausted", 1, first=50)]
+    assert tk.sync_failures(service, path, progress=False).counts["added"] == 9
+    assert len(watch.look().new) == 1
+    queue.failures = [*queue.failures, *failures(1, "disk full", 1, first=59)]
+    tk.sync_failures(service, path, progress=False)
+    queue.failures = [*queue.failures, *failures(1, "disk full", 1, first=60)]
+    assert watch.look().new == ()
+    assert sorted(row["count"] for row in watch.board()) == [9, 52]
+
+
 def test_a_group_that_appears_while_nobody_watches_is_reported(
     service, queue, tmp_path
 ):

@@ -31,7 +31,7 @@ from toolkit.failures.selection import select_timed
 from toolkit.secrets.redaction import visible
 from toolkit.service.settings import Service
 from toolkit.snapshots import open_snapshot, sync_failures
-from toolkit.snapshots.manifest import WATCHED
+from toolkit.snapshots.manifest import WATCHED, read_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FIRST_SEEN_AT
@@ -140,6 +140,7 @@ class Watch:
         self._groups: dict[str, GroupCount] = {}
         self._marked: dict[str, None] = {}
         self._noticed: Noticed | None = None
+        self._generation = 0  # of the snapshot whose rows are counted
         self._stored = b""
         self._repair = ""
 
@@ -148,17 +149,21 @@ class Watch:
         changes = sync_failures(self._service, self.path, progress=False)
         added = changes.added
         now = hour_of(self._clock())
+        generation, renamed = self._present()
 
         if self._noticed is None:
-            self._noticed = self._begin(now)
-        elif changes.joined:
+            self._noticed = self._begin(now, renamed)
+        elif changes.joined or generation != self._generation + 1:
+            # other syncs of the snapshot, for example of a job, have rows that are not in `added`
             self._count_all()
         elif len(added):
             self._add(added)
+        self._generation = generation
 
-        self._noticed.join(changes.joined)
+        # all ids that ever changed: another sync may have joined groups, or a watch ended before it noted that
+        self._noticed.join(renamed)
         self._marked = dict.fromkeys(
-            changes.joined.get(group, group) for group in self._marked
+            renamed.get(group, group) for group in self._marked
         )
         for group in self._groups.values():
             group.forget(now)
@@ -175,7 +180,14 @@ class Watch:
 
         return Look(len(added), changes.rows, changes.receipt, new, worse, problem)
 
-    def _begin(self, now: int) -> Noticed:
+    def _present(self) -> tuple[int, Mapping[str, str]]:
+        """Return the generation of the snapshot, and all earlier ids of groups with the present ones."""
+        manifest = read_manifest(open_store(self.path, None))
+        if manifest is None:  # somebody has removed the snapshot since the sync
+            return 0, {}
+        return manifest.generation, manifest.learned.renamed
+
+    def _begin(self, now: int, renamed: Mapping[str, str]) -> Noticed:
         """Count the rows of the snapshot, and return the notices of earlier watches.
 
         If the notes are damaged, nobody knows which groups were reported. All groups that are new or worse
@@ -195,13 +207,16 @@ class Watch:
             return Noticed({})
 
         if noticed.format == 1:
-            self._add_hours(noticed, now)
+            self._add_hours(noticed, now, renamed)
         return noticed
 
-    def _add_hours(self, noticed: Noticed, now: int) -> None:
+    def _add_hours(
+        self, noticed: Noticed, now: int, renamed: Mapping[str, str]
+    ) -> None:
         """Convert notes of format 1: a reported state that the group still has counts as reported now."""
         reported, noticed.groups, noticed.format = noticed.groups, {}, 2
-        for group, states in reported.items():
+        for earlier, states in reported.items():
+            group = renamed.get(earlier, earlier)
             counts = self._groups.get(group)
             if counts is not None and counts.state(now).state in states:
                 noticed.see(group, counts.state(now).state, now)
