@@ -337,6 +337,23 @@ def test_the_command_looks_once(service, queue, tmp_path, monkeypatch, capsys):
     assert main(command) == 0
 
 
+def test_the_command_ends_with_an_error_if_a_notice_is_not_sent(
+    service, queue, tmp_path, monkeypatch, capsys
+):
+    """Its group is not reported again, and a job in the documentation is silent for the statuses 4 and 5."""
+    monkeypatch.setenv("TOOLKIT_QUEUE_URL", queue.url)
+    monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
+    command = ["watch", str(tmp_path / "kept"), "--once", "--notify"]
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert main([*command, f"http://127.0.0.1:{port}/hook"]) == 0
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    assert main([*command, f"http://127.0.0.1:{port}/hook"]) == 1
+    shown = capsys.readouterr()
+    assert "quota exhausted" in shown.out
+    assert "did not respond" in shown.err
+
+
 def test_a_webhook_that_answers_slowly_has_a_deadline(monkeypatch):
     """One byte per moment keeps no look waiting: the time is that of the whole response."""
     monkeypatch.setattr("toolkit.failures.notices._SECONDS", 1.0)
@@ -378,5 +395,13 @@ def test_a_notice_that_cannot_be_stored_is_not_sent(
         replace(store, name, content)
 
     monkeypatch.setattr(SnapshotStore, "replace", fails)
-    assert "could not be written" in watch.look().problem
+    found = watch.look()
+    assert "could not be written" in found.problem
+    assert found.unsent
     assert texts == []
+    # the disk has space again: the group was not reported yet
+    monkeypatch.setattr(SnapshotStore, "replace", replace)
+    found = watch.look()
+    assert len(found.new) == 1
+    assert len(texts) == 1
+    assert watch.look().new == ()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.outcome import Outcome
+from toolkit.cli.output import message_line, write_line
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, seconds_of
 
@@ -48,6 +50,13 @@ def _watch(given: argparse.Namespace) -> ExitStatus:
                 status = ExitStatus.WORSE
             if found.new:
                 status = ExitStatus.NEW
+            if found.unsent:
+                # nobody has heard of the groups, and jobs are silent for the other statuses
+                status = ExitStatus.FAILED
+                event = message_line(
+                    found.unsent, event="not notified", path=given.path
+                )
+                write_line(sys.stderr, event)
             verdict = "; ".join(
                 [found.summary, *watch.titles((*found.new, *found.worse))]
             )

@@ -72,6 +72,13 @@ class Noticed(msgspec.Struct):
                 for state, hour in states.items():
                     self.see(other, state, hour)
 
+    def take_back(self, found: Mapping[str, str]) -> None:
+        """Remove states that were not reported after all, so that the next look reports them."""
+        for group, state in found.items():
+            seen = self.groups.get(group)
+            if isinstance(seen, dict):
+                seen.pop(state, None)
+
     def forget(self, now: int) -> None:
         """Remove the states that no look of the last two days saw, so that they are reported again."""
         kept: dict[str, dict[str, int] | list[str]] = {}
@@ -103,6 +110,8 @@ class Look:
     new: tuple[str, ...]
     worse: tuple[str, ...]
     problem: str
+    unsent: str = ""
+    """Why no notice about these groups was sent, if one was due."""
 
     @property
     def summary(self) -> str:
@@ -160,7 +169,7 @@ class Watch:
             self._add(added)
         self._generation = generation
 
-        # all ids that ever changed: another sync may have joined groups, or a watch ended before it noted that
+        # all ids that ever changed: another sync may have joined groups, or a watch ended before its notes
         self._noticed.join(renamed)
         self._marked = dict.fromkeys(
             renamed.get(group, group) for group in self._marked
@@ -172,13 +181,17 @@ class Watch:
         self._marked |= dict.fromkeys(found)
         # Arrow keeps freed memory for the next look, which in a night of looks becomes fragmented
         pa.default_memory_pool().release_unused()
-        problems = [self._repair, self._notice(self._noticed, found)]
+        unsent = self._notice(self._noticed, found)
+        problem = "; ".join(filter(None, [self._repair, unsent]))
         self._repair = ""
-        problem = "; ".join(filter(None, problems))
+        if self._send is None:
+            unsent = ""
         new = tuple(group for group, state in found.items() if state == "new")
         worse = tuple(group for group in found if group not in new)
 
-        return Look(len(added), changes.rows, changes.receipt, new, worse, problem)
+        return Look(
+            len(added), changes.rows, changes.receipt, new, worse, problem, unsent
+        )
 
     def _present(self) -> tuple[int, Mapping[str, str]]:
         """Return the generation of the snapshot, and all earlier ids of groups with the present ones."""
@@ -280,12 +293,15 @@ class Watch:
     def _notice(self, noticed: Noticed, found: dict[str, str]) -> str:
         """Store the groups as reported, then send one notice. Return the problem, if there was one.
 
-        They are stored before, so that an error between the two loses a notice rather than sends it twice.
+        They are stored before, so that an error between the two loses a notice rather than sends it twice. If
+        they cannot be stored, for example because the disk is full, the next look tries again.
         """
         is_stored = self._write(noticed)
         if not found:
             return ""
         if not is_stored:
+            if self._send is not None:
+                noticed.take_back(found)
             return f"no notice was sent, because {WATCHED} could not be written"
         if self._send is None:
             return ""
