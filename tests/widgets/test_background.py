@@ -191,3 +191,50 @@ def test_a_load_that_was_cancelled_is_no_problem(sample_service, make, start, sa
     assert panel.message.startswith(said.format(n=len(panel.frame())))
     assert (len(panel.frame()) > 0) == (start == "Load")
     assert 'role="alert"' not in panel._status.value
+
+
+def close(panel, server):
+    """Close a panel."""
+    panel.close()
+
+
+def replace_panel(panel, server):
+    """Make a panel with the same key, as running the cell again does."""
+    tk.FailureFilterPanel(server.service(), key="weekly")
+
+
+@pytest.mark.parametrize("end", [close, replace_panel])
+def test_a_panel_that_nobody_sees_ends_its_load(server, monkeypatch, end):
+    """A closed or replaced panel sends no more requests, and its rows do not become the result."""
+    monkeypatch.setattr("toolkit.widgets.panel._STATES", {})
+    begun = threading.Event()
+
+    def respond(number):
+        # an endless queue, so that only the panel ends the load
+        begun.set()
+        time.sleep(0.005)
+
+    pages(server, 1_000_000, before=respond)
+    panel = tk.FailureFilterPanel(server.service(), key="weekly")
+
+    async def main():
+        panel.press("Load")
+        async with asyncio.timeout(30):
+            await asyncio.to_thread(begun.wait)
+            end(panel, server)
+            while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    requested = len(server.requests)
+    time.sleep(0.2)
+    assert len(server.requests) == requested
+    assert panel.frame().empty
+    names = {thread.name for thread in threading.enumerate()}
+    assert not {name for name in names if name.startswith("toolkit-reading")}
+
+
+def test_a_panel_with_refused_arguments_can_be_closed(server):
+    """Widgets also close panels that were not made completely."""
+    panel = tk.FailureFilterPanel.__new__(tk.FailureFilterPanel)
+    panel.close()

@@ -60,6 +60,8 @@ class PanelState:
     given: Any = None
     frame: pd.DataFrame | None = None
     origin: Any = None
+    job: Job | None = None
+    """The running call of the panel."""
 
 
 # A key is looked up together with the class, so that a filter and a browser
@@ -130,6 +132,7 @@ class Job:
     clock: Callable[[], float] = time.monotonic
     stopping: threading.Event = field(default_factory=threading.Event)
     progress: JobProgress = field(default_factory=JobProgress)
+    dropped: bool = False
     _started: float = 0.0
     _last: float = float("-inf")
 
@@ -140,6 +143,11 @@ class Job:
     def due(self) -> bool:
         """Return whether the next step reports."""
         return self.clock() - self._last >= _INTERVAL
+
+    def drop(self) -> None:
+        """Stop the call at the next step, and drop the result: nobody sees the panel anymore."""
+        self.dropped = True
+        self.stopping.set()
 
     def step(self, done: int | None = None, total: int | None = None) -> None:
         """Report the progress between two steps of the call. Raise `Cancelled` if it should stop."""
@@ -247,6 +255,8 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
     _code: _HasMarkup
     _noun = "row"  # of the result
     _stop = "Cancel"  # the button that stops a call; empty without a button
+    # ipywidgets also closes a panel whose arguments were refused
+    _job: Job | None = None
 
     def __init__(
         self,
@@ -260,7 +270,6 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
             key = text("key", key)
         self._title = title
         self._redactor = redactor if redactor is not None else Redactor()
-        self._job: Job | None = None
         self._reading = False  # while a value is set from the controls
         self.message = ""
         super().__init__()
@@ -272,6 +281,9 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
 
         if key is not None:
             self._kept = _STATES.setdefault((type(self).__name__, key), self._kept)
+            if self._kept.job is not None:
+                # of the panel that this one replaces, which can no longer be cancelled
+                self._kept.job.drop()
             if self._kept.given != value:  # a new value in the cell wins
                 self._kept.value = self._kept.given = value
 
@@ -343,6 +355,12 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
             self._job.stopping.set()
             self.announce("Stopping …")
 
+    def close(self) -> None:
+        """Remove the panel from the page. A running call stops at the next step, without a result."""
+        if self._job is not None:
+            self._job.drop()
+        super().close()
+
     def announce(self, text: str, kind: str = "note") -> None:
         """Show a ``note`` or a ``problem`` in the status line."""
         self.message = text
@@ -382,6 +400,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
                     self._progressed(progress)
 
         job = self._job = Job(lambda progress: after(partial(show, progress)))
+        self._kept.job = job
         self._show_idle()
         self.announce("Loading …")
 
@@ -390,8 +409,13 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
                 # a call whose result was taken earlier must not end the next one
                 if self._job is job:
                     self._job = None
+                if self._kept.job is job:
+                    self._kept.job = None
 
             self._show_idle()
+            if job.dropped:
+                self.announce("Stopped: the panel was closed or replaced.")
+                return
             try:
                 then(future.result())
             except BaseException as error:  # noqa: BLE001 - shown in the panel
