@@ -82,3 +82,11 @@ def examples_have_a_service(
             "hybrid": request.getfixturevalue("sample_hybrid"),
             "tk": tk,
         }
+    if (
+        isinstance(request.node, pytest.DoctestItem)
+        and "mkdtemp" in request.node.dtest.docstring
+    ):
+        # an example does not remove what it writes; the services above have their folders already
+        monkeypatch = request.getfixturevalue("monkeypatch")
+        folder = request.getfixturevalue("tmp_path")
+        monkeypatch.setattr("tempfile.tempdir", str(folder))

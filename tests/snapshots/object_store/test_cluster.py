@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, get_worker
@@ -31,7 +33,10 @@ def _workers(table: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_cluster_reports_the_same_numbers(
-    s3: SimpleNamespace, made: SimpleNamespace, capfd: pytest.CaptureFixture[str]
+    s3: SimpleNamespace,
+    made: SimpleNamespace,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     """Batches are counted by both workers, and the report is that on the snapshot, without a warning."""
     store = open_store(s3.path, s3.filesystem)
@@ -48,8 +53,11 @@ def test_a_cluster_reports_the_same_numbers(
         sync_load(made.load(entries), store, clock=clock)
     snapshot = tk.open_snapshot(s3.path, filesystem=s3.filesystem)
     with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
         ) as cluster,
         Client(cluster) as client,
     ):
