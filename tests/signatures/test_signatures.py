@@ -21,9 +21,10 @@ from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import error_signatures
 from toolkit.errors import InputError
+from toolkit.signatures import known_templates
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.signing import RULES_VERSION
+from toolkit.signatures.signing import RULES_VERSION, Learned, document_of, sign
 from toolkit.signatures.traces import stack_trace
 
 _NAMES = ("amber", "birch", "cedar", "dune", "ember", "frost", "glade", "harbor")
@@ -469,3 +470,23 @@ def test_words_of_usual_forms(word: str, expected: str) -> None:
         with_placeholders(f"no stock of {word} today")
         == f"no stock of {expected} today"
     )
+
+
+def test_new_messages_are_compared_with_similar_templates_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sync does not compare thousands of templates that no new message can join."""
+    unlike = [" ".join([f"{name}{n:x}" for name in "ghijk"]) for n in range(2_000)]
+    alike = ["no stock for apples today", "no stock for pears today"]
+    learned = Learned().extended(sign([*unlike, *alike]).values())
+    compared: list[str] = []
+    learn = known_templates.learn
+
+    def recorded(messages: list[str]) -> dict[str, str]:
+        compared.extend(messages)
+        return learn(messages)
+
+    monkeypatch.setattr(known_templates, "learn", recorded)
+    joined = learned.joined_by([document_of("no stock for plums today")]).joined
+    assert joined == dict.fromkeys(alike, "no stock for <value> today")
+    assert sorted(compared) == sorted([*alike, "no stock for plums today"])

@@ -19,6 +19,7 @@ from toolkit.signatures.message_rows import (
 from toolkit.signatures.templates import learn
 from toolkit.signatures.words import (
     NEVER,
+    has_letters,
     kinds_of_words,
     split_sentence,
     without_kinds,
@@ -95,17 +96,12 @@ class KnownTemplates:
     def joined_by(self, messages: Collection[str]) -> dict[str, str]:
         """Return the templates that new messages join, with the template that they become part of.
 
-        Templates of the same shape as a message are compared with the messages, as if they were messages.
+        Similar templates are compared with the messages, as if they were messages.
         """
         if not messages:
             return {}
 
-        shapes = {split_sentence(message).glue for message in messages}
-        templates = [
-            template
-            for (glue, _), template in self._by_words.items()
-            if glue in shapes and template not in self._joined
-        ]
+        templates = self._similar(messages)
         learned = learn([*messages, *templates])
 
         return {
@@ -113,6 +109,29 @@ class KnownTemplates:
             for template in templates
             if without_kinds(learned[template]) != without_kinds(template)
         }
+
+    def _similar(self, messages: Iterable[str]) -> list[str]:
+        """Return the templates of the same shape as a message that have a word of it at the same place.
+
+        Other templates cannot become equal to a message. There can be thousands of them, for example of
+        bodies that no template covers, and comparing these with one another would take seconds per sync.
+        """
+        words_by_shape: defaultdict[Words, set[tuple[int, str]]] = defaultdict(set)
+        for message in messages:
+            sentence = split_sentence(message)
+            words_by_shape[sentence.glue].update(
+                (place, word)
+                for place, word in enumerate(plain_words_of(sentence))
+                if has_letters(word)
+            )
+
+        return [
+            template
+            for (glue, words), template in self._by_words.items()
+            if template not in self._joined
+            and glue in words_by_shape
+            and not words_by_shape[glue].isdisjoint(enumerate(words))
+        ]
 
     def _first_covering(self, words: Words, glue: Words) -> str | None:
         """Return the first learned template that is equal to the words except for the values."""
