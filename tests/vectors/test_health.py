@@ -132,6 +132,27 @@ def test_the_call_of_duplicates_keeps_one_of_each_group(local_indexes):
     assert tk.delete_namespace(service, "copies", confirm=True) == 3
 
 
+def test_a_row_of_two_overlapping_ranges_is_no_duplicate_that_can_be_deleted():
+    """Rows 60 to 79 were read twice; ten of them were embedded again between the two reads."""
+    rows = to_frame(healthy_rows(200, seed=8))
+    second = rows.iloc[60:].copy()
+    rng = np.random.default_rng(2)
+    second["vector"] = [
+        rng.normal(size=64) if place < 10 else vector
+        for place, vector in enumerate(second["vector"])
+    ]
+
+    audit = tk.audit_vectors(pd.concat([rows.iloc[:80], second], ignore_index=True))
+
+    (finding,) = audit.frame[audit.frame["severity"] != "info"].to_dict("records")
+    assert (finding["finding"], finding["count"]) == ("id repeated", 20)
+    assert list(finding["ids"]) == rows["id"].iloc[60:80].tolist()
+    # deleting these ids would delete the only row
+    assert audit.surplus_ids() == []
+    (facts,) = audit.facts.to_dict("records")
+    assert (facts["rows"], facts["compared"]) == (220, 200)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_healthy_vectors_of_any_shape_have_no_outliers(shape: str):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from toolkit.base.arguments import whole
@@ -205,6 +206,9 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
 
     Notes
     -----
+    An index has each id once per namespace. If the rows contain an id several times, for example because two
+    ranges overlap, that is a finding, and only the first row of each id is compared with others.
+
     Vectors are compared by cosine, and vectors of one text that differ by rounding alone count as equal. Near
     duplicates are found exactly. An outlier is far even from the nearest vector: farther than the vectors
     around it are from their 20th neighbour, by more than is expected by chance for any vector of an index of
@@ -233,9 +237,14 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     index = read_rows(tables, sample=size, with_sketches=False)
     unrounded = _without_rounding(index, tables)
     vectors_of_rows = index.rows["vector"].to_numpy()
+    # Two ranges of an index that overlap have rows in common. Such a row is no copy of another one.
+    is_again = _ids_again(index)
 
     compared: _Compared = {}
     for name, (positions, matrix) in index.sampled.items():
+        is_first = ~is_again[positions]
+        if not is_first.all():
+            positions, matrix = positions[is_first], matrix[is_first]  # noqa: PLW2901 - one row per id
         if len(matrix):
             # Equal vectors are a finding of their own. As neighbours they would hide near duplicates and
             # outliers, so each vector is compared once.
@@ -247,7 +256,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     findings = [
         (name, finding)
         for name in index.rows["namespace"].cat.categories
-        for finding in _of_namespace(name, index, unrounded, compared)
+        for finding in _of_namespace(name, index, is_again, unrounded, compared)
     ]
     findings = with_rows_that_lack_fields(findings, tables)
 
@@ -268,9 +277,18 @@ _Compared: TypeAlias = dict[str, tuple[Positions, Neighbourhoods]]
 
 
 def _of_namespace(
-    name: str, index: IndexRows, unrounded: pd.Series[Any], compared: _Compared
+    name: str,
+    index: IndexRows,
+    is_again: npt.NDArray[np.bool_],
+    unrounded: pd.Series[Any],
+    compared: _Compared,
 ) -> Iterator[Finding]:
-    rows = chosen_rows(index.rows, index.rows["namespace"] == name)
+    is_inside = index.rows["namespace"] == name
+    # the fields of metadata were counted in all rows
+    with_metadata = int((is_inside & (index.rows["metadata"] != 0)).sum())
+    again = index.rows["id"][is_inside & is_again]
+    yield from of_rows("id repeated", again.drop_duplicates(), rows=len(again))
+    rows = chosen_rows(index.rows, is_inside & ~is_again)
     ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
     has_any = has_vector | (rows["sparse"] != 0)
     usual = index.usual.get(name, 0)
@@ -297,7 +315,7 @@ def _of_namespace(
     has_metadata = rows["metadata"] != 0
     if has_metadata.mean() >= _HALF:
         yield from of_rows("without metadata", ids[~has_metadata])
-    yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
+    yield from _metadata(index.fields.get(name, {}), with_metadata)
 
 
 def _not_checked(index: IndexRows) -> Iterator[str]:
@@ -309,16 +327,36 @@ def _not_checked(index: IndexRows) -> Iterator[str]:
             yield part
 
 
-def _alike_ids(ids: pd.Series[str]) -> Iterator[Finding]:
-    """Yield the ids that differ only by case, spaces or forms of characters."""
+def _ids_again(index: IndexRows) -> npt.NDArray[np.bool_]:
+    """Return which rows have the namespace and id of an earlier row."""
+    again = np.zeros(len(index.rows), dtype=bool)
+    if "id" not in index.columns:
+        return again
+
+    keys = index.rows[["namespace", "id"]]
+    candidates = keys[repeated(_hashes(keys["id"])) & (keys["id"] != "").to_numpy()]
+    again[candidates.index[candidates.duplicated()]] = True
+    return again
+
+
+def _hashes(
+    ids: pd.Series[str], form: Callable[[pd.Series[str]], pd.Series[str]] | None = None
+) -> npt.NDArray[np.uint64]:
+    """Return the hash of each id, or of a form of it, with little memory."""
     hashes = np.zeros(len(ids), dtype=np.uint64)
     for start in range(0, len(ids), _IDS_AT_ONCE):
-        part = slice(start, start + _IDS_AT_ONCE)
-        texts = _plain_ids(ids.iloc[part]).to_numpy(dtype=object)
-        hashes[part] = pd.util.hash_array(texts, categorize=False)
+        part = ids.iloc[start : start + _IDS_AT_ONCE]
+        if form is not None:
+            part = form(part)
+        texts = part.to_numpy(dtype=object)
+        hashes[start : start + len(part)] = pd.util.hash_array(texts, categorize=False)
+    return hashes
 
+
+def _alike_ids(ids: pd.Series[str]) -> Iterator[Finding]:
+    """Yield the ids that differ only by case, spaces or forms of characters."""
     # ids with a hash of their own are equal to no other
-    candidates = ids[repeated(hashes)]
+    candidates = ids[repeated(_hashes(ids, _plain_ids))]
     plain = _plain_ids(candidates)
     alike = plain.duplicated(keep=False) & ~candidates.duplicated(keep=False)
     yield from of_rows("id almost equal", candidates[alike], groups=plain[alike])

@@ -98,6 +98,11 @@ FINDINGS: Final = {
         "The vectors use very few directions: scores are close to each other and small errors decide.",
         "Check the model; subtract the mean.",
     ),
+    "id repeated": (
+        "warning",
+        "An index has each id once, so these rows were read several times, or are of several states.",
+        "Load the index again, or keep one row of each: vectors.drop_duplicates(['namespace', 'id']).",
+    ),
     "id almost equal": (
         "warning",
         "Ids that differ only by case or space are often the same document twice.",
@@ -178,8 +183,12 @@ def of_rows(
     detail: str = "",
     *,
     groups: pd.Series[Any] | None = None,
+    rows: int | None = None,
 ) -> Iterator[Finding]:
-    """Yield a finding of rows, if there are any. Rows with equal values of `groups` are alike."""
+    """Yield a finding of rows, if there are any. Rows with equal values of `groups` are alike.
+
+    `rows` is their number, if it is not the number of ids.
+    """
     if not len(ids):
         return
 
@@ -189,7 +198,8 @@ def of_rows(
         parts = shown.groupby(groups[shown.index].to_numpy(), sort=False)
         alike = tuple(tuple(part) for _, part in parts)
 
-    yield Finding(kind, len(ids), shown.tolist(), detail, alike)
+    count = len(ids) if rows is None else rows
+    yield Finding(kind, count, shown.tolist(), detail, alike)
 
 
 def with_rows_that_lack_fields(
