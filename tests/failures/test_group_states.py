@@ -30,6 +30,9 @@ def times(*parts: tuple[float, float, int]) -> pd.Series:
         ([(200, 24, 8), (23, 6, 12)], "growing"),
         ([(200, 24, 60), (23, 0.1, 9)], "steady"),
         ([(200, 30, 60)], "ended"),
+        ([(200, 198, 60), (3, 0.1, 5)], "back again"),
+        # an error of every other week is not back again each time
+        ([(400, 100, 4), (3, 2, 1)], "steady"),
     ],
 )
 def test_a_group_that_nearly_stopped_is_not_growing(

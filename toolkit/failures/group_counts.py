@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from toolkit.failures.group_states import LATELY, GroupState, state_of
+from toolkit.failures.group_states import LATELY, GroupState, has_ended, state_of
 
 _HOUR_MS: Final = 3_600_000
 _DAY_HOURS: Final = 24
@@ -38,7 +38,11 @@ class GroupCount:
     def add(self, hours: Iterable[int]) -> None:
         """Count failures, the earliest first."""
         for hour in hours:
-            if self.count and hour - self.last >= _SILENCE_HOURS:
+            if self.count and has_ended(
+                timedelta(hours=hour - self.last),
+                timedelta(hours=self.last - self.first),
+                self.count,
+            ):
                 self.returned = hour
             self.count += 1
             self.first, self.last = min(self.first, hour), max(self.last, hour)

@@ -36,7 +36,10 @@ class Tuning:
     """Thresholds of the states, set on the sample history."""
 
     silence: timedelta = timedelta(days=3)
-    """A group is back again after a silence of this length."""
+    """A group is back again after a silence of this length,"""
+
+    pauses: float = 3.0
+    """and of so many mean pauses between the earlier failures: some errors come every other day."""
 
     least: int = 10
     """A growing group has at least this many failures in the last 24 hours."""
@@ -116,7 +119,13 @@ def group_states(
 
         if before[group] and recent[group]:
             gap = int(first_recent[group]) - int(last_before[group])
-            silence = timedelta(milliseconds=gap)
+            lasted = int(last_before[group]) - int(first[group])
+            if has_ended(
+                timedelta(milliseconds=gap),
+                timedelta(milliseconds=lasted),
+                int(before[group]),
+            ):
+                silence = timedelta(milliseconds=gap)
 
         state = state_of(
             int(recent[group]), int(before[group]), usual, silence, int(lately[group])
@@ -126,13 +135,26 @@ def group_states(
     return states
 
 
+def has_ended(silence: timedelta, lasted: timedelta, failures: int) -> bool:
+    """Return whether a group had ended before a silence, so that it is back again after it.
+
+    `lasted` is the time from the first to the last of the `failures` before.
+
+    >>> silence = timedelta(days=4)
+    >>> has_ended(silence, timedelta(hours=2), 120), has_ended(silence, timedelta(days=6), 3)
+    (True, False)
+    """
+    pause = lasted / max(failures - 1, 1)
+    return silence >= max(_TUNING.silence, _TUNING.pauses * pause)
+
+
 def state_of(
     recent: int, before: int, usual: float, silence: timedelta, lately: int
 ) -> State:
     """Return the state of a group by its failures in the last 24 hours and before.
 
-    `usual` is the usual number per 24 hours, `silence` the time before the first recent failure, and `lately`
-    the number in the last `LATELY`.
+    `usual` is the usual number per 24 hours, `silence` the time before the first recent failure, if the group
+    had ended before it, and `lately` the number in the last `LATELY`.
 
     >>> state_of(30, 60, 10.0, timedelta(), 4), state_of(0, 60, 10.0, timedelta(), 0)
     ('growing', 'ended')
