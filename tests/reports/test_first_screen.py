@@ -166,6 +166,16 @@ def test_an_error_that_ended_hours_ago_is_not_listed_as_new_or_growing(
     assert "| 2 more since then |" in report.to_markdown()
 
 
+def test_a_problem_that_paused_minutes_ago_has_not_ended() -> None:
+    """Retries come in waves: ten quiet minutes after 100 failures an hour do not end an incident."""
+    rows = told((3, 0.17, 300, FLOWS[0], "KeyError: 'currency' at prices.total_of"))
+    report = reported(rows)
+    (problem,) = report.to_dict()["problems"]
+    assert problem["state"] == "new"
+    assert report.headline.startswith("1 problem is ongoing. It began at 09:0")
+    assert re.search(r"3 h ago, the last 1\d min ago", report.to_html())
+
+
 def test_an_explanation_of_several_classes_names_them() -> None:
     """A bug and invalid input of one workflow need two steps, and the advice does not deny their causes."""
     rows = told(

@@ -30,6 +30,9 @@ from toolkit.tables.signed_rows import SIGNATURE
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _SHORTEST: Final = timedelta(minutes=1)
+_JUST_NOW: Final = timedelta(minutes=30)
+"""A problem with a failure this short ago is not called ended: retries come in waves, with pauses."""
+
 _LONGEST_TREND: Final = timedelta(days=60)
 _MOST_BARS: Final = 60
 _STEPS: Final = tuple(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12, 24))
@@ -412,7 +415,8 @@ class _Problems:
 
     def _state(self, story: Story) -> State:
         """Return the state of an explanation; "ended" if the data do not reach the last hours."""
-        if not (story.goes_on and self.evidence.is_current):
+        goes_on = story.goes_on or self.end - story.stop < _JUST_NOW
+        if not (goes_on and self.evidence.is_current):
             return "ended"
         if story.kind == "steady":
             return "steady"
@@ -474,6 +478,8 @@ class _Problems:
 
         if length < 2 * _DAY:
             age = f"{age} ago"
+        if not story.goes_on:
+            age += f", the last {age_text(self.now - story.stop)} ago"
         return day_and_time(since, self.now), age
 
     def _rate_text(self, story: Story, state: State, times: pd.Series) -> str:
