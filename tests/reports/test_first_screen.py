@@ -226,6 +226,19 @@ def test_the_first_failure_of_a_queue_is_new() -> None:
     assert "New: certificate has expired" in report.to_short()
 
 
+def test_the_short_form_keeps_the_kind_of_service() -> None:
+    """An address loses the scheme, so that no chat makes it a link; a placeholder cannot become one."""
+    refused = "Error: connect ECONNREFUSED 10.0.3.4:5432"
+    page = "Error: no answer of https://a.example"
+    rows = [
+        *told((2, 1, 3, FLOWS[1], refused))[-3:],
+        *told((2, 1, 3, FLOWS[1], page))[-3:],
+    ]
+    short = reported(rows).to_short()
+    assert "ECONNREFUSED postgres://<ip>" in short
+    assert "https://" not in short
+
+
 def test_an_error_that_fails_all_the_time_is_a_problem() -> None:
     """An incident that is as old as the data did not rise, but the report does not call it quiet."""
     rows = told((240, 0, 3000, FLOWS[0], "KeyError: 'currency' at prices.total_of"))
