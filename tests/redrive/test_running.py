@@ -181,6 +181,31 @@ def test_what_does_not_end_in_time_holds_its_group(shop: Shop, ledger: Path) -> 
     assert states(run(shop, plan, ledger)) == {"succeeded": 1, "stopped": 2}
 
 
+class _HeldAfter(threading.Event):
+    """Lets some deliveries through, and holds the others until it is set."""
+
+    def __init__(self, deliveries: int) -> None:
+        super().__init__()
+        self._passes = threading.Semaphore(deliveries)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._passes.acquire(blocking=False) or super().wait(timeout)
+
+
+def test_a_wave_that_does_not_end_in_time_holds_its_group(
+    shop: Shop, ledger: Path
+) -> None:
+    """The canary succeeds, then the application hangs: it gets one wave, not all of them."""
+    failed = shop.fail("hanging", 8)
+    shop.mended.add("hanging")
+    held = shop.held["hanging"] = _HeldAfter(1)
+    plan = tk.plan_redrive(failed, deadline="1s", wave=2)
+    result = run(shop, plan, ledger)
+    held.set()
+    assert states(result) == {"succeeded": 1, "running": 2, "stopped": 5}
+    assert "2 of 3 runs had not ended" in result.frame["reason"].iloc[-1]
+
+
 def test_entries_are_deleted_exactly(shop: Shop, ledger: Path) -> None:
     """Those of the plan, and no other one."""
     failed = shop.fail("deleted", 5)

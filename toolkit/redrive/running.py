@@ -8,7 +8,7 @@ For each entry, a run takes these steps:
 4. Look at the run from time to time until it has ended or the deadline is over.
 
 For example, if a group has 200 entries, one canary is sent first. If it succeeds, waves of 50 follow, until
-more than a fifth of the ended runs have failed again.
+more than a fifth of the ended runs have failed again, or more than a fifth of all have not ended in time.
 """
 
 from __future__ import annotations
@@ -460,6 +460,15 @@ def _stop_reason(counts: Counter[str], stop_above: float) -> str:
         if failed_again == 0:
             return failed_of_ended
         return f"{failed_of_ended}, {failed_again:,} of them with the same signature"
+
+    # a destination that hangs after the canaries must not get one wave after the other
+    late = counts["running"] + counts["unknown"]
+    late_share = late / max(ended + late, 1)
+    if late_share > stop_above:
+        return (
+            f"{late:,} of {counted(ended + late, 'run')} had not ended before the deadline, or have an "
+            f"unknown outcome ({percent(late_share)})"
+        )
 
     if counts["refused"]:
         return f"{counted(counts['refused'], 'request')} refused by the service"
