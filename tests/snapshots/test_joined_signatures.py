@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 import toolkit as tk
 from toolkit.analysis import error_signatures
+from toolkit.cli import main
 from toolkit.snapshots.manifest import read_manifest
 
 FRUITS = ("apples", "pears", "plums", "figs", "kiwis", "limes")
@@ -165,3 +168,74 @@ def test_erased_words_are_not_kept_by_a_join(sync, store, clock, made):
     assert "pears" not in repr(learned)
     after = _ids(store)
     assert after == {body: before[body] for body in after}
+
+
+def _hourly(made, fruits):
+    """Entries that failed once per hour, and the time after the last one."""
+    first = made.start - pd.Timedelta(hours=len(fruits) + 3)
+    times = [first + pd.Timedelta(hours=number) for number in range(len(fruits))]
+    entries = [
+        made.entry(
+            f"d{number}", response_body=f"no stock for {fruit} today",
+            workflow_url="https://shop.example/pay", failed_at=time, created_at=time,
+        )
+        for number, (fruit, time) in enumerate(zip(fruits, times, strict=True))
+    ]  # fmt: skip
+    return entries, times
+
+
+def test_a_fix_is_checked_by_an_earlier_id(sync, store, clock, made, capsys):
+    """The note of an incident has the id from before the join, and leads to the whole group."""
+    entries, times = _hourly(made, FRUITS * 10)
+    sync(entries[:2])
+    earlier = _ids(store)["no stock for apples today"]
+    clock.forward(days=1)
+    (present,) = set(sync(entries).joined.values())
+    for group in (earlier, earlier[:9], present):
+        check = tk.check_fix(str(store.path), group, times[30], now=made.start)
+        assert (check.group, check.before, check.after) == (present, 30, 30)
+    command = ["check-fix", earlier, "--snapshot", str(store.path), "--json"]
+    assert main([*command, "--since", times[30].isoformat()]) in {0, 8, 9}
+    assert json.loads(capsys.readouterr().out)["group"] == present
+
+
+def test_a_redrive_from_before_a_join_is_evidence_of_the_present_group(
+    sync, store, clock, made
+):
+    """Entries that came back from the redrive are no failures of their own."""
+    entries, times = _hourly(made, FRUITS * 10)
+    sync(entries[:2])
+    earlier = _ids(store)["no stock for apples today"]
+    clock.forward(days=1)
+    (present,) = set(sync(entries).joined.values())
+    frame = pd.DataFrame({
+        "group": [earlier], "state": ["failed again"], "new_dlq_id": ["d59"],
+        "ended_at": pd.to_datetime([times[59]], utc=True),
+    })  # fmt: skip
+    redrive = SimpleNamespace(frame=frame)
+    check = tk.check_fix(
+        str(store.path), present, times[30], now=made.start, redrive=redrive
+    )
+    assert (check.before, check.after) == (30, 29)
+
+
+def test_rules_with_earlier_ids_apply_wherever_rules_are_read(sync, store, clock, made):
+    """A fix of two groups that are one by a rule is checked with the failures of both."""
+    entries, times = _hourly(made, FRUITS * 10)
+    other = [
+        made.entry(
+            f"e{number}", response_body="the shelf is broken",
+            workflow_url="https://shop.example/pay", failed_at=time, created_at=time,
+        )
+        for number, time in enumerate(times)
+    ]  # fmt: skip
+    sync([*entries[:2], *other])
+    ids = _ids(store)
+    target = ids["the shelf is broken"]
+    rules = tk.GroupRules(f"merge {ids['no stock for apples today']} into {target}\n")
+    clock.forward(days=1)
+    sync([*entries, *other])
+    check = tk.check_fix(
+        str(store.path), target, times[30], now=made.start, rules=rules
+    )
+    assert check.before + check.after == 120

@@ -60,17 +60,21 @@ def _check(given: argparse.Namespace) -> ExitStatus:
     return _STATUSES[check.state]
 
 
-def _load(given: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Return the failures, and the runs if they are asked for."""
+def _load(given: argparse.Namespace) -> tuple[Any, pd.DataFrame | None]:
+    """Return the failures, and the runs if they are asked for.
+
+    A snapshot is opened, because a frame of it does not know the earlier ids of groups.
+    """
     if given.snapshot is not None and not given.per_run:
-        return tk.read_snapshot(given.snapshot), None
+        return tk.open_snapshot(given.snapshot), None
 
     runs = None
     with connected(given, "queue") as service:
+        failures: Any
         if given.snapshot is None:
             failures = tk.load_failures(service, progress=progress_lines("failures"))
         else:
-            failures = tk.read_snapshot(given.snapshot)
+            failures = tk.open_snapshot(given.snapshot)
 
         if given.per_run:
             runs = tk.load_runs(service, progress=progress_lines("runs"))

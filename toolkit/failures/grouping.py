@@ -302,8 +302,11 @@ def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
 def grouped(
     failures: AnyFrame, rules: str | Path | GroupRules | None = None
 ) -> tuple[FailureGroups, list[str]]:
-    """Return the groups of failures, as `group_failures` does, and the group of each row."""
-    given = read_rules(rules)
+    """Return the groups of failures, as `group_failures` does, and the group of each row.
+
+    Rows of a snapshot are signed with the words that it has learned, so that each has the stored id.
+    """
+    given = with_learned(read_rules(rules), failures)
     groups, positions = grouped_rows(read_rows(failures, given), given)
     return groups, groups.frame["group"].iloc[positions].tolist()
 

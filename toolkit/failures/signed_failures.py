@@ -63,6 +63,14 @@ def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
     return GroupRules(rules.text, {**rules.learned, "renamed": renamed})
 
 
+def present_ids(failures: AnyFrame) -> dict[str, str]:
+    """Return the ids of groups that syncs of a snapshot have joined with others, with the ids of today."""
+    learned = facts_of(failures).get("learned") or {}
+    if learned.get("rules_version") != RULES_VERSION:
+        return {}
+    return dict(learned.get("renamed", {}))
+
+
 def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
     """Return the rules of the argument ``rules`` of `group_failures`."""
     if rules is None:

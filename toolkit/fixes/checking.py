@@ -6,7 +6,7 @@ would be expected, and the check reports "not yet known" with the time to wait; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
 from toolkit.failures.selection import freshness_of, receipt_of, select, select_timed
+from toolkit.failures.signed_failures import present_ids
 from toolkit.failures.sources import AnyFrame
 from toolkit.fixes.earlier_rate import EarlierRate, Gaps, daily_rate, run_rate
 from toolkit.fixes.sequential_test import Numbers, redrive_score
@@ -236,7 +237,8 @@ def check_fix(
         )
 
     group, rows = _rows_of_group(failures, group, rules)
-    redriven = _redriven(redriven_rows, group, fixed_at)
+    groups_of_group = {group, *_earlier_ids(failures, group)}
+    redriven = _redriven(redriven_rows, groups_of_group, fixed_at)
     rows = rows[~rows["dlq_id"].isin(redriven.new_ids)]
     times = np.sort(_days(rows["when"].dropna()))
     times = times[times <= _day(end)]
@@ -363,12 +365,17 @@ def _redriven_rows(redrive: Any) -> pd.DataFrame | None:
     return frame
 
 
-def _redriven(frame: pd.DataFrame | None, group: str, since: datetime) -> _Redriven:
-    """Return the evidence of the entries of a group that a redrive ended before and after the fix."""
+def _redriven(
+    frame: pd.DataFrame | None, groups: Collection[str], since: datetime
+) -> _Redriven:
+    """Return the evidence of the entries of a group that a redrive ended before and after the fix.
+
+    A plan that was made before a sync joined groups has the earlier ids, which are in `groups` as well.
+    """
     if frame is None:
         return _Redriven()
 
-    own = frame[frame["group"] == group]
+    own = frame[frame["group"].isin(list(groups))]
     ended = own[own["state"].isin(("succeeded", *_AGAIN))].dropna(subset="ended_at")
     counts = []
     is_after = ended["ended_at"] >= pd.Timestamp(since)
@@ -388,7 +395,7 @@ def _rows_of_group(
     table = select_timed(failures, columns, doing=_DOING).whole_table(_DOING)
     groups, ids = grouped(failures, rules)
     titles = groups.frame.set_index("group")["title"]
-    group = _whole_id(group, titles.index.tolist())
+    group = _whole_id(group, titles.index.tolist(), present_ids(failures))
     frame = table.select(["dlq_id", "workflow_url"]).to_pandas()
     frame["when"] = table["when_"].to_pandas()
     own: pd.DataFrame = frame[np.array(ids) == group]
@@ -397,21 +404,30 @@ def _rows_of_group(
     return group, rows
 
 
-def _whole_id(group: str, ids: Sequence[str]) -> str:
+def _earlier_ids(failures: AnyFrame, group: str) -> list[str]:
+    """Return the ids of the groups that syncs of a snapshot have joined into this one."""
+    renamed = present_ids(failures)
+    return [earlier for earlier, present in renamed.items() if present == group]
+
+
+def _whole_id(group: str, ids: Sequence[str], renamed: Mapping[str, str]) -> str:
     """Return the only id of a group that begins with these characters.
 
-    The version of the rules in front may be left out: "703ae1" is the beginning of "s7-703ae1747355".
+    The version of the rules in front may be left out: "703ae1" is the beginning of "s7-703ae1747355". An
+    earlier id, of a group that a sync has joined with others, leads to the present one.
     """
     if group in ids:
         return group
 
-    matching = [
-        whole
-        for whole in ids
+    present = {whole: whole for whole in ids}
+    known = present | {old: new for old, new in renamed.items() if new in present}
+    matching = {
+        known[whole]: None
+        for whole in known
         if whole.startswith(group) or whole.partition("-")[2].startswith(group)
-    ]
+    }
     if len(matching) == 1:
-        return matching[0]
+        return next(iter(matching))
 
     if matching:
         raise InputError(

@@ -23,7 +23,7 @@ from toolkit.failures.grouping import grouped
 from toolkit.failures.outcomes import find_retry_outcomes
 from toolkit.failures.remembered import NAMESPACE, stored_text, time_of
 from toolkit.failures.seen_before import outcomes_in_words
-from toolkit.failures.signed_failures import read_rules
+from toolkit.failures.signed_failures import read_rules, with_learned
 from toolkit.failures.sources import AnyFrame
 from toolkit.loading.fetching import fetch_vectors
 from toolkit.loading.text_embedding import Embed, check_embed, embeddings
@@ -101,7 +101,7 @@ def index_failures(
     namespace = unmasked("namespace", text("namespace", namespace))
     check_embed(embed)
     checked_progress(progress)
-    given = read_rules(rules)
+    given = with_learned(read_rules(rules), failures)
     table = comparable(failures, "failures", given)
     # before groups, because a wrong `runs` or `retried` is found here
     outcomes = find_retry_outcomes(failures, runs=runs, retried=retried).frame[
