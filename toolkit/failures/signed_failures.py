@@ -71,6 +71,12 @@ def present_ids(failures: AnyFrame) -> dict[str, str]:
     return dict(learned.get("renamed", {}))
 
 
+def earlier_ids(failures: AnyFrame, group: str) -> list[str]:
+    """Return the ids of the groups that syncs of a snapshot have joined into this one."""
+    renamed = present_ids(failures)
+    return [earlier for earlier, present in renamed.items() if present == group]
+
+
 def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
     """Return the rules of the argument ``rules`` of `group_failures`."""
     if rules is None:

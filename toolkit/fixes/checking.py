@@ -6,7 +6,7 @@ would be expected, and the check reports "not yet known" with the time to wait; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
 from toolkit.failures.selection import freshness_of, receipt_of, select, select_timed
-from toolkit.failures.signed_failures import present_ids
+from toolkit.failures.signed_failures import earlier_ids, present_ids
 from toolkit.failures.sources import AnyFrame
 from toolkit.fixes.earlier_rate import EarlierRate, Gaps, daily_rate, run_rate
 from toolkit.fixes.sequential_test import Numbers, redrive_score
@@ -237,8 +237,8 @@ def check_fix(
         )
 
     group, rows = _rows_of_group(failures, group, rules)
-    groups_of_group = {group, *_earlier_ids(failures, group)}
-    redriven = _redriven(redriven_rows, groups_of_group, fixed_at)
+    own_ids = [group, *earlier_ids(failures, group)]
+    redriven = _redriven(redriven_rows, own_ids, fixed_at)
     rows = rows[~rows["dlq_id"].isin(redriven.new_ids)]
     times = np.sort(_days(rows["when"].dropna()))
     times = times[times <= _day(end)]
@@ -366,7 +366,7 @@ def _redriven_rows(redrive: Any) -> pd.DataFrame | None:
 
 
 def _redriven(
-    frame: pd.DataFrame | None, groups: Collection[str], since: datetime
+    frame: pd.DataFrame | None, groups: Sequence[str], since: datetime
 ) -> _Redriven:
     """Return the evidence of the entries of a group that a redrive ended before and after the fix.
 
@@ -375,7 +375,7 @@ def _redriven(
     if frame is None:
         return _Redriven()
 
-    own = frame[frame["group"].isin(list(groups))]
+    own = frame[frame["group"].isin(groups)]
     ended = own[own["state"].isin(("succeeded", *_AGAIN))].dropna(subset="ended_at")
     counts = []
     is_after = ended["ended_at"] >= pd.Timestamp(since)
@@ -404,12 +404,6 @@ def _rows_of_group(
     return group, rows
 
 
-def _earlier_ids(failures: AnyFrame, group: str) -> list[str]:
-    """Return the ids of the groups that syncs of a snapshot have joined into this one."""
-    renamed = present_ids(failures)
-    return [earlier for earlier, present in renamed.items() if present == group]
-
-
 def _whole_id(group: str, ids: Sequence[str], renamed: Mapping[str, str]) -> str:
     """Return the only id of a group that begins with these characters.
 
@@ -419,15 +413,16 @@ def _whole_id(group: str, ids: Sequence[str], renamed: Mapping[str, str]) -> str
     if group in ids:
         return group
 
-    present = {whole: whole for whole in ids}
-    known = present | {old: new for old, new in renamed.items() if new in present}
+    present = {**renamed, **dict(zip(ids, ids, strict=True))}
     matching = {
-        known[whole]: None
-        for whole in known
-        if whole.startswith(group) or whole.partition("-")[2].startswith(group)
+        whole
+        for known, whole in present.items()
+        if known.startswith(group) or known.partition("-")[2].startswith(group)
     }
+    # a group that was joined may have no row among these failures
+    matching &= {*ids}
     if len(matching) == 1:
-        return next(iter(matching))
+        return matching.pop()
 
     if matching:
         raise InputError(
