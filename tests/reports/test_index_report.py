@@ -405,3 +405,88 @@ def test_without_vectors_nothing_is_called_healthy():
         "Not judged. Nothing wrong was found in 40 rows in 1 namespace, by"
     )
     assert unloaded.sections[0].sentence == "Load dense vectors, to judge them."
+
+
+def _two_states(rows: int = 120) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return an earlier state, in five close groups, and the vectors of its texts by another model."""
+    rng = np.random.default_rng(5)
+    groups = rng.normal(size=(5, 16))
+    first = groups[np.arange(rows) % 5] + 0.2 * rng.normal(size=(rows, 16))
+    second = first @ np.linalg.qr(rng.normal(size=(16, 16)))[0]
+    before = pd.DataFrame(
+        {
+            "namespace": "docs",
+            "id": [f"d/{number}" for number in range(rows)],
+            "vector": list(first.astype(np.float32)),
+            "data": [f"text {number}" for number in range(rows)],
+        }
+    )
+    return before, second.astype(np.float32)
+
+
+@pytest.mark.parametrize("column", ["data", "none"])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_an_index_whose_vectors_moved_is_not_healthy(share: float, column: str):
+    """Half of the rows, or all, were embedded again with another model: with texts or without."""
+    before, other = _two_states()
+    moved = int(share * len(before))
+    vectors = [*other[:moved], *before["vector"].iloc[moved:]]
+    after = before.assign(vector=vectors)
+    states = [state.rename(columns={"data": column}) for state in (before, after)]
+
+    report = tk.report_index(states[1], previous=states[0], **OPTIONS).to_dict()
+
+    assert report["healthy"] is False
+    assert f"{moved} of 120 vectors changed" in report["verdict"]
+    (step,) = [
+        row
+        for row in report["sections"][0]["parts"][0]["rows"]
+        if "moved farther" in row[1]
+    ]
+    expected = "one model" if share < 1 else "Send queries of the model"
+    assert expected in step[0]
+    assert step[2:4] == ["docs", moved]
+
+
+def test_numbers_of_another_batch_size_or_a_few_new_contents_are_healthy():
+    """Rounded numbers are no change, and a row without text may have another content."""
+    before, other = _two_states()
+    rounded = [vector.astype(np.float16) for vector in before["vector"]]
+    edited = [other[0], *before["vector"].iloc[1:]]
+    for vectors in (rounded, edited):
+        states = [
+            state.drop(columns="data")
+            for state in (before, before.assign(vector=vectors))
+        ]
+        report = tk.report_index(states[1], previous=states[0], **OPTIONS).to_dict()
+        assert report["healthy"] is True
+
+
+def test_a_namespace_that_lost_most_of_its_rows_is_not_healthy():
+    """A third is left; rows that have new ids, as after another chunking, are not lost."""
+    before, _ = _two_states()
+    report = tk.report_index(before.head(40), previous=before, **OPTIONS).to_dict()
+    assert report["healthy"] is False
+    assert "40 of 120 rows are left" in str(report["sections"][0])
+
+    renamed = before.assign(id=before["id"] + "-new")
+    report = tk.report_index(renamed, previous=before, **OPTIONS).to_dict()
+    assert report["healthy"] is True
+
+
+def test_only_the_loaded_namespaces_are_compared_with_the_earlier_state(sample_service):
+    """The earlier state has all namespaces; those that the report did not load have not vanished."""
+    vectors = tk.load_vectors(sample_service, progress=False)
+    rows = int((vectors["namespace"] == "runbooks").sum())
+    added = vectors.index[vectors["namespace"] == "runbooks"][0]
+    report = tk.report_index(
+        sample_service,
+        namespace="runbooks",
+        previous=vectors.drop(index=added),
+        sample=40,
+        **OPTIONS,
+    )
+    assert f"1 of {rows:,} vectors changed: 1 appeared" in report.verdict
+    assert "compare_vectors(previous, vectors, namespace='runbooks'" in str(
+        report.to_dict()
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from toolkit.base.errors import InputError
+from toolkit.loading.vector_names import Namespaces
 from toolkit.service.settings import Service
 from toolkit.service.vectors import IndexInfo
 from toolkit.tables.arrow_input import FrameLike
@@ -41,6 +42,8 @@ class AuditedIndex:
     labels: FrameLike | None
     queries: FrameLike | npt.ArrayLike | None
     groups: Groups
+    namespace: Namespaces | None
+    """The namespaces that were loaded; None for all."""
     pinned: str | os.PathLike[str] | None
     """The file of the pinned queries."""
     k: int
@@ -102,7 +105,11 @@ class AuditedIndex:
             return "There is no earlier state to compare with."
 
         return compare_vectors(
-            self.previous, self.source, groups=self.groups, seed=self.seed
+            self.previous,
+            self.source,
+            groups=self.groups,
+            namespace=self.namespace,
+            seed=self.seed,
         )
 
     def answers(self) -> AnswerChanges | str | None:

@@ -86,6 +86,8 @@ def codes_of_parts(index: AuditedIndex, lines: list[Code]) -> dict[str, Code]:
     compared: dict[str, object] = {"seed": seed}
     if index.groups is not None:
         compared["groups"] = variable("groups")
+    if index.namespace is not None:
+        compared["namespace"] = index.namespace
     return {
         "load": joined([fill("import toolkit as tk\n"), *lines]),
         "health": fill(
@@ -116,5 +118,5 @@ _RECALL: Final = PublicCall("audit_recall", ("k", "sample", "seed", "queries"))
 _SCORE: Final = PublicCall(
     "calibrate_threshold", ("queries", "precision", "similarity", "seed")
 )
-_COMPARE: Final = PublicCall("compare_vectors", ("groups", "seed"))
+_COMPARE: Final = PublicCall("compare_vectors", ("groups", "namespace", "seed"))
 _CHECK: Final = PublicCall("check_queries", ("seed",))

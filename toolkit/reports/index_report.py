@@ -131,7 +131,8 @@ def report_index(
     similarity : str, optional
         ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``, for vectors without a service. Default: cosine.
     namespace : str or sequence of str, optional
-        The namespaces to load from a service if `vectors` is omitted, as for `load_vectors`. Default: all.
+        The namespaces to load from a service if `vectors` is omitted, as for `load_vectors`, and to compare
+        with `previous`. Default: all.
     sample : int
         Number of queries when recall is measured.
     seed : int
@@ -212,6 +213,7 @@ def report_index(
         labels=labels,
         queries=queries,
         groups=groups,
+        namespace=namespace,
         pinned=pinned,
         k=k,
         sample=sample,

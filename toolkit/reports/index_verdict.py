@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from toolkit.drawing.wording import counted, percent
 from toolkit.reports.index_audits import IndexAudits
 from toolkit.reports.index_sections import (
@@ -40,7 +42,7 @@ class IndexStep(NamedTuple):
 
 
 def next_steps(audits: IndexAudits) -> Iterator[IndexStep]:
-    """Yield the next steps: another dimension, low recall, errors, stale vectors, then warnings."""
+    """Yield the next steps: another dimension, low recall, lost and moved rows, errors, then the rest."""
     yield from _steps_of_dimensions(audits.drift)
     if isinstance(audits.recall, RecallAudit) and audits.recall.trusted is False:
         advice = "Let each search look at more vectors, or rebuild the index."
@@ -50,6 +52,8 @@ def next_steps(audits: IndexAudits) -> Iterator[IndexStep]:
         advice = "Look at the queries whose answers changed."
         yield IndexStep(advice, audits.answers.verdict, _ALL)
 
+    yield from _steps_of_lost_rows(audits.drift, audits.health)
+    yield from _steps_of_moved_vectors(audits.drift, audits.health)
     yield from _steps_of_findings(audits.health, "error")
     yield from _steps_of_stale_vectors(audits.drift)
     yield from _steps_of_findings(audits.health, "stale")
@@ -70,6 +74,81 @@ def _steps_of_dimensions(drift: VectorChanges | str) -> Iterator[IndexStep]:
             f"The dimension changed from {row['before']} to {row['after']}.",
             str(row["namespace"]),
         )
+
+
+def _steps_of_lost_rows(
+    drift: VectorChanges | str, health: VectorAudit
+) -> Iterator[IndexStep]:
+    """Yield the namespaces that have less than half of their rows left."""
+    if isinstance(drift, str):
+        return
+
+    rows = _by_namespace(health, "rows")
+    appeared = _count_by_namespace(drift, "appeared")
+    for namespace, vanished in _count_by_namespace(drift, "vanished").items():
+        now = int(rows.get(namespace, 0))
+        before = now + vanished - appeared.get(namespace, 0)
+        if now < _HALF * before:
+            yield IndexStep(
+                "If these rows were not deleted on purpose, restore them from the earlier state.",
+                f"{now:,} of {counted(before, 'row')} are left.",
+                namespace,
+                vanished,
+            )
+
+
+def _steps_of_moved_vectors(
+    drift: VectorChanges | str, health: VectorAudit
+) -> Iterator[IndexStep]:
+    """Yield the namespaces with vectors of unchanged texts that are now far from the old ones.
+
+    A vector that moved farther than its nearest neighbour is away is another vector for the search. Other
+    numbers of one model, for example of another batch size, move it much less.
+    """
+    if isinstance(drift, str):
+        return
+
+    rows = _by_namespace(health, "rows")
+    nearest = _by_namespace(health, "nearest_pair")
+    appeared = _count_by_namespace(drift, "appeared")
+    for name, part in drift.moved.groupby("namespace"):
+        namespace = str(name)
+        again = part[part["change"] == "vector only"]
+        far = again[again["distance"] > 1 - nearest.get(namespace, np.nan)]
+        common = rows.get(namespace, 0) - appeared.get(namespace, 0)
+        share = len(far) / max(common, 1)
+        # Without texts, it is not known whether the contents of a few rows changed.
+        if far.empty or ("texts" in health.not_checked and share < _MANY):
+            continue
+        advice = "Embed all rows again with one model."
+        reason = "others did not move, so the index has vectors of several models, or some are wrong."
+        if len(again) >= _NEARLY_ALL * common:
+            advice = "Send queries of the model that made the new vectors, and measure thresholds again."
+            reason = "nearly all did, as after a change of the model."
+        yield IndexStep(
+            advice,
+            "These vectors moved farther than their nearest neighbours are away, without another text: "
+            f"{reason}",
+            namespace,
+            len(far),
+            ", ".join(far["id"].head(LISTED)),
+        )
+
+
+# share of the rows of a namespace that is no deletion of some documents
+_HALF: Final = 0.5
+# share of the rows without text that is no change of some documents
+_MANY: Final = 0.1
+_NEARLY_ALL: Final = 0.9
+
+
+def _by_namespace(health: VectorAudit, column: str) -> dict[str, Any]:
+    return dict(zip(health.facts["namespace"], health.facts[column], strict=True))
+
+
+def _count_by_namespace(drift: VectorChanges, change: str) -> dict[str, int]:
+    namespaces = drift.frame.loc[drift.frame["change"] == change, "namespace"]
+    return {str(name): int(rows) for name, rows in namespaces.value_counts().items()}
 
 
 def _steps_of_stale_vectors(drift: VectorChanges | str) -> Iterator[IndexStep]:
@@ -115,6 +194,8 @@ def verdict_of(audits: IndexAudits, steps: list[IndexStep]) -> str:
         verdict += f" {audits.recall.verdict}"
     if isinstance(audits.answers, AnswerChanges):
         verdict += f" {audits.answers.verdict}"
+    if isinstance(audits.drift, VectorChanges):
+        verdict += f" Since the earlier state: {_not_capital(audits.drift.verdict)}"
     unchecked = not_checked(audits)
     if unchecked:
         verdict += f" Not checked: {', '.join(unchecked)}."
@@ -126,6 +207,10 @@ def verdict_of(audits: IndexAudits, steps: list[IndexStep]) -> str:
         return f"Healthy, as far as checked. {verdict}"
 
     return f"Healthy. {verdict}"
+
+
+def _not_capital(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def not_checked(audits: IndexAudits) -> list[str]:

@@ -13,6 +13,7 @@ from toolkit.base.arguments import whole
 from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted, describe_condition
 from toolkit.failures.explaining import Explanation, explain_change
+from toolkit.loading.vector_names import Namespaces, named_namespaces
 from toolkit.vectors.documents import DocumentFinder, Groups
 from toolkit.vectors.few_valued_fields import few_valued_fields
 from toolkit.vectors.new_vectors import drift_sentences, drifts
@@ -289,6 +290,7 @@ def compare_vectors(
     after: VectorSource,
     *,
     groups: Groups = None,
+    namespace: Namespaces | None = None,
     seed: int = 0,
 ) -> VectorChanges:
     """Compare two states of an index: find changes, and test whether new vectors are like old ones.
@@ -302,6 +304,8 @@ def compare_vectors(
         The document of each vector, because chunks of one document are alike: the name of a metadata field,
         or a function that returns the document of an id. ``str`` makes each vector a document of its own. If
         omitted, documents are found by metadata or by ids, see Notes.
+    namespace : str or sequence of str, optional
+        The namespaces to compare, for example if one state has others as well. If omitted, all.
     seed : int
         Seed for samples and permutations.
 
@@ -340,9 +344,11 @@ def compare_vectors(
     2  c     appeared       NaN
     """
     seed = whole("seed", seed, least=0)
+    chosen = named_namespaces("all" if namespace is None else namespace)
     namespaces = _two_namespaces(before, after)
     sources: tuple[_Source, _Source] = (before, after)
     if namespaces is not None:
+        chosen = None
         sources = (InNamespace(before, namespaces[1]), after)
     tables = [
         VectorTables(value, doing=_DOING, name=name, with_ids=True)
@@ -355,6 +361,10 @@ def compare_vectors(
         .astype({"namespace": "str"})
         for side in (old, new)
     )
+    if chosen is not None:
+        first, second = (
+            side[side["namespace"].isin(chosen)] for side in (first, second)
+        )
     finder = DocumentFinder(old, new, sources, groups, doing=_DOING)
     joined = first.merge(
         second,
@@ -386,7 +396,7 @@ def compare_vectors(
         drift=drifts(_new(frame), old, new, finder, seed),
         explanation=_explained(changed, *tables),
         rounding=rounding,
-        dimensions=_dimensions(old, new),
+        dimensions=_dimensions(old, new, chosen),
         rows=len(joined),
         not_compared=not_compared,
         namespaces=namespaces,
@@ -507,11 +517,16 @@ def _moved(
     return moved, Rounding(rounded, largest, tolerance, precision)
 
 
-def _dimensions(before: IndexRows, after: IndexRows) -> pd.DataFrame:
-    """Return the namespaces whose usual dimension changed."""
+def _dimensions(
+    before: IndexRows, after: IndexRows, chosen: list[str] | None
+) -> pd.DataFrame:
+    """Return the chosen namespaces (None for all) whose usual dimension changed."""
+    names = before.usual.keys() & after.usual.keys()
+    if chosen is not None:
+        names &= set(chosen)
     rows = [
         (name, before.usual[name], after.usual[name])
-        for name in sorted(before.usual.keys() & after.usual.keys())
+        for name in sorted(names)
         if before.usual[name] != after.usual[name]
     ]
     return typed_tuples(rows, namespace="str", before="Int64", after="Int64")
