@@ -212,6 +212,38 @@ def test_vectors_that_came_later_are_said(services):
     tk.upsert_vectors(service, vectors, namespace="small")
 
 
+@pytest.mark.parametrize(("condition", "changed"), [("", 90), ("part = 1", 50)])
+def test_vectors_that_were_written_again_are_no_misses(condition: str, changed: int):
+    """Exact search is not blamed if a third of the rows was embedded or deleted after they were read."""
+    rng = np.random.default_rng(3)
+    matrix = rng.normal(size=(300, 8)).astype(np.float32)
+    rows = [
+        {"id": f"r{n}", "vector": vector.tolist(), "metadata": {"part": n % 2}}
+        for n, vector in enumerate(matrix)
+    ]
+    with LocalService(indexes=["busy:dense:8:COSINE"]) as local:
+        service = tk.connect(
+            vector_url=local.vector_urls["busy"], vector_token=local.token
+        )
+        tk.upsert_vectors(service, rows)
+        vectors = tk.load_vectors(service, progress=False)
+        again = rng.normal(size=(70, 8))
+        tk.upsert_vectors(
+            service,
+            [row | {"vector": again[n].tolist()} for n, row in enumerate(rows[:70])],
+        )
+        tk.delete_vectors(service, [f"r{n}" for n in range(70, 90)], confirm=True)
+        tk.update_vectors(
+            service, [{"id": f"r{n}", "metadata": {"part": 2}} for n in range(90, 100)]
+        )
+        audit = tk.audit_recall(service, vectors, filter=condition)
+
+    assert audit.overall.mean == 1
+    assert audit.trusted
+    assert audit.changed == changed
+    assert f"{changed} vectors changed meanwhile" in audit.verdict
+
+
 def test_a_part_of_an_index_does_not_blame_the_search(services):
     """Recall is that of the vectors passed; without their namespaces it is not known."""
     service = services[0]["far"]

@@ -203,6 +203,13 @@ class ExactSearch:
         """Return the largest number of neighbours of any query."""
         return int(np.isfinite(self._scores).sum(axis=1).max(initial=0))
 
+    def score_of(self, number: int, vector: npt.NDArray[np.float32]) -> float:
+        """Return the exact score of a vector for a query."""
+        query = self._queries[number : number + 1]
+        if vector.shape != query[0].shape:
+            return -np.inf
+        return float(scores_of(query, vector[None, :], self._similarity)[0, 0])
+
     def returned_scores(self) -> list[dict[str, float]]:
         """Return, per query, the exact scores of the returned ids that were compared."""
         return self._extra

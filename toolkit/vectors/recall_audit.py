@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from toolkit.loading.vectors import load_index, of_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import IndexInfo, describe_index
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.vectors.changed_neighbours import Missed, find_changed
 from toolkit.vectors.exact_comparison import SIMILARITIES, ExactSearch
 from toolkit.vectors.recall_judgement import recall_by_group, recall_over_queries
 from toolkit.vectors.recall_queries import (
@@ -98,7 +99,9 @@ def audit_recall(
     Notes
     -----
     A result with at least the score of the `k`-th exact neighbour counts as found, so that ties are not
-    misses. The interval is over queries, because hits of one query are right or wrong together.
+    misses. Missed neighbours are read again from the index. A vector that is gone by now, has another score,
+    or is no longer matched by the filter is no miss: it is left out, and fewer neighbours are compared. The
+    interval is over queries, because hits of one query are right or wrong together.
 
     Examples
     --------
@@ -152,10 +155,23 @@ def audit_recall(
     for asked in searches:
         unknown_ids |= {(asked.exact.namespace, key) for key in asked.exact.unknown}
         differences += score_differences(asked.exact, asked.hits)
-        rows += compare_hits(*asked.parts, k)
+
+    scored_otherwise = sum(difference > _RESCORED for difference in differences)
+    are_others = are_other_vectors(scored_otherwise, len(differences))
+    changed_ids: set[tuple[str, str]] = set()
+    for asked in searches:
+        changed_since: set[str] = set()
+        if not are_others:
+            changed_since = _rescored(asked)
+            changed_since |= find_changed(
+                service, asked.exact, _missed(asked, k, changed_since)
+            )
+        changed_ids |= {(asked.exact.namespace, key) for key in changed_since}
+        rows += compare_hits(*asked.parts, k, changed_since)
 
     unknown = len(unknown_ids)
     changed = _changed(searches, before, describe_index(service))
+    changed = max(changed, len(changed_ids))
     if is_loaded_now:
         changed, unknown = max(changed, unknown), 0
     frame = typed_tuples(
@@ -170,8 +186,7 @@ def audit_recall(
         for asked in searches
     }
     by = recall_by_group(frame, selectivity, k=k, seed=seed)
-    scored_otherwise = sum(difference > _RESCORED for difference in differences)
-    if are_other_vectors(scored_otherwise, len(differences)):
+    if are_others:
         # the search cannot be blamed for vectors that it does not have
         by["judged"] = "unknown"
 
@@ -267,7 +282,7 @@ def _search_exactly(
 def _changed(searches: list[_Asked], before: IndexInfo, after: IndexInfo) -> int:
     """Return about how many vectors were written or deleted during the audit.
 
-    Such a vector can look like a wrong result of the search. The counts of the index before and after show
+    The counts of the index before and after show
     it, and the counts of the namespaces that were read.
     """
     count_before = before.vector_count + before.pending_count
@@ -279,21 +294,57 @@ def _changed(searches: list[_Asked], before: IndexInfo, after: IndexInfo) -> int
     return max(abs(count_after - count_before), gone - after.pending_count)
 
 
+def _rescored(asked: _Asked) -> set[str]:
+    """Return the returned ids whose scores show that the index has another vector than the passed one."""
+    rescored = set()
+    for hits, exact in zip(asked.hits, asked.exact.returned_scores(), strict=True):
+        for key, score in exact.items():
+            difference = abs(hits[key] - score) / max(1.0, abs(score))
+            if np.isfinite(score) and difference > _RESCORED:
+                rescored.add(key)
+
+    return rescored
+
+
+def _missed(asked: _Asked, k: int, changed: Collection[str]) -> Missed:
+    """Return the neighbours that were not returned, except those that are known to have changed."""
+    missed: Missed = {}
+    for number, (hits, exact) in enumerate(
+        zip(asked.hits, asked.exact.nearest(), strict=True)
+    ):
+        for key, score in exact[:k]:
+            if key not in hits and key not in changed:
+                missed.setdefault(key, []).append((number, score))
+
+    return missed
+
+
 def compare_hits(
-    search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
+    search: ExactSearch,
+    labels: list[str],
+    scored: list[dict[str, float]],
+    k: int,
+    changed: Collection[str] = (),
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield one row per query: namespace, filter, label, recall, gap of scores, and missed ids."""
+    """Yield one row per query: namespace, filter, label, recall, gap of scores, and missed ids.
+
+    `changed` are the ids of vectors that changed since they were read.
+    """
     for label, returned_hits, exact in zip(
         labels, scored, search.nearest(), strict=True
     ):
         hits = {
             key: score
             for key, score in returned_hits.items()
-            if key not in search.unknown
+            if key not in search.unknown and key not in changed
         }
-        # A hit that is not among the passed vectors cannot be judged. It took one of the `k`
-        # places, so only the other places count.
-        most = k - len(returned_hits) + len(hits)
+        # A hit that is not among the passed vectors, or is another vector now, cannot be judged. It took
+        # one of the `k` places, so only the other places count. The same is true for a neighbour that
+        # changed: for example, without 2 of the 10 nearest vectors, the nearest 8 of the others are known.
+        unjudged = len(returned_hits) - len(hits)
+        gone = sum(key in changed for key, _ in exact[:k])
+        exact = [pair for pair in exact if pair[0] not in changed]  # noqa: PLW2901 - the known ones
+        most = k - max(unjudged, gone)
         share = np.nan
         if most:
             share = recalled(list(hits), exact, most, tie=_TIE)

@@ -58,7 +58,8 @@ class RecallAudit:
         Whether the queries were stored vectors. Each is left out of the results of its query. They are easier
         than real queries: on a poor index their recall is higher.
     changed : int
-        Number of vectors that were added or removed since they were read; recall is then a lower bound.
+        Number of vectors that were seen to be added, removed or changed since they were read. They are left
+        out, and fewer neighbours are compared.
     unknown : int
         Number of vectors that the service returned and that are not among the passed vectors, for example
         because you passed a part of the index. They are left out, and fewer neighbours are compared.
