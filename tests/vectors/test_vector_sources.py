@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
+from toolkit.errors import InputError
 from toolkit.tables import frame_parts
 from toolkit.vectors.row_draws import draw_limit, row_draws
 from toolkit.vectors.row_summaries import BATCH, Summarizing
@@ -108,3 +110,38 @@ def test_vectors_of_another_engine_are_read_in_batches(
     sizes = [len(batch.ids) for batch in tables]
     assert sum(sizes) == 60
     assert max(sizes) <= 16 < BATCH
+
+
+def test_metadata_can_be_mappings():
+    """Rows as your program makes them, with other fields and types by row, are read as those of a service."""
+    rng = np.random.default_rng(0)
+    fields = [{"topic": "a", "n": {"m": [1]}}, {"topic": 3}, None, {}]
+    frame = pd.DataFrame(
+        {
+            "id": [f"k{row}" for row in range(40)],
+            "vector": list(rng.normal(size=(40, 8)).astype(np.float32)),
+            "metadata": fields * 10,
+        }
+    )
+    stored = frame.assign(
+        metadata=[
+            None if cell is None else json.dumps(cell) for cell in frame["metadata"]
+        ]
+    )
+    mixed = frame.assign(
+        metadata=stored["metadata"].where(frame.index % 3 > 0, frame["metadata"])
+    )
+
+    for given in (frame, mixed):
+        assert tk.compare_vectors(stored, given).frame.empty
+        pd.testing.assert_frame_equal(
+            tk.audit_vectors(given).frame, tk.audit_vectors(stored).frame
+        )
+        topics = tk.project_vectors(given).values("topic")
+        assert (
+            topics.tolist()[:2]
+            == tk.project_vectors(stored).values("topic").tolist()[:2]
+        )
+
+    with pytest.raises(InputError, match="metadata"):
+        tk.audit_vectors(frame.assign(metadata=[{"n": float("nan")}] * 40))

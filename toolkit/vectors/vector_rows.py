@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final, TypeAlias, TypeVar
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from toolkit.base.arguments import nearest, shown, wrong
+from toolkit.base.arguments import as_json, nearest, shown, wrong
 from toolkit.base.errors import InputError
 from toolkit.failures.selection import typed_frame
 from toolkit.snapshots import Snapshot
@@ -207,14 +207,29 @@ class VectorTables:
     def _table_of_frame(self, frame: pd.DataFrame) -> pa.Table:
         places = np.flatnonzero(frame.columns.isin(list(_NAMES))).tolist()
         try:
-            arrays = [
-                pa.array(frame.iloc[:, place], from_pandas=True) for place in places
-            ]
+            columns = [_without_mappings(frame.iloc[:, place]) for place in places]
+        except (TypeError, ValueError, RecursionError):
+            raise self.reader.wrong(
+                "metadata with a value that is not JSON", "JSON objects, or their text"
+            ) from None
+        try:
+            arrays = [pa.array(column, from_pandas=True) for column in columns]
             return pa.Table.from_arrays(arrays, names=frame.columns[places].tolist())
         except UNFIT:
             raise self.reader.wrong(
                 "a frame with values of several types in a column", "one type"
             ) from None
+
+
+def _without_mappings(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of metadata with mappings as JSON, and any other column as it is.
+
+    Arrow would give all mappings the same fields, and accepts one type per field.
+    """
+    if column.name != "metadata" or column.dtype != object:
+        return column
+    is_mapping = column.map(lambda cell: isinstance(cell, Mapping))
+    return column.where(~is_mapping, column[is_mapping].map(as_json))
 
 
 def is_matrix(frame: pd.DataFrame) -> bool:
