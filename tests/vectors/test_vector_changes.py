@@ -3,11 +3,12 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 
 
 def changed_rows(count=600):
@@ -209,3 +210,20 @@ def test_states_without_a_common_namespace_are_named():
     assert "no namespace is in both states (a, b before, c, d after)" in verdict.lower()
     shared = tk.compare_vectors(before, after.replace({"namespace": {"c": "a"}}))
     assert "both states" not in shared.verdict
+
+
+def test_one_namespace_of_two_states_is_compared():
+    """Rows of other namespaces do not count; a name that neither state has is no silent success."""
+    rows = pd.DataFrame(
+        {
+            "namespace": ["docs", "docs", "other"],
+            "id": ["a", "b", "a"],
+            "vector": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]],
+        }
+    )
+    after = rows.iloc[[0]]
+    found = tk.compare_vectors(rows, after, namespace="docs")
+    assert found.frame[["id", "change"]].to_numpy().tolist() == [["b", "vanished"]]
+    assert found.rows == 2
+    with pytest.warns(UnexpectedResultWarning, match="Did you mean 'docs'"):
+        assert tk.compare_vectors(rows, rows, namespace="dosc").rows == 0

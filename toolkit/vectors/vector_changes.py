@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pandas as pd
 
-from toolkit.base.arguments import whole
+from toolkit.base.arguments import nearest, whole
+from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted, describe_condition
 from toolkit.failures.explaining import Explanation, explain_change
@@ -306,6 +308,7 @@ def compare_vectors(
         omitted, documents are found by metadata or by ids, see Notes.
     namespace : str or sequence of str, optional
         The namespaces to compare, for example if one state has others as well. If omitted, all.
+        A namespace that neither state has raises a warning.
     seed : int
         Seed for samples and permutations.
 
@@ -362,6 +365,7 @@ def compare_vectors(
         for side in (old, new)
     )
     if chosen is not None:
+        _warn_of_absent(chosen, {*first["namespace"], *second["namespace"]})
         first, second = (
             side[side["namespace"].isin(chosen)] for side in (first, second)
         )
@@ -401,6 +405,16 @@ def compare_vectors(
         not_compared=not_compared,
         namespaces=namespaces,
     )
+
+
+def _warn_of_absent(chosen: list[str], known: set[str]) -> None:
+    for name in chosen:
+        if name not in known:
+            message = (
+                f"Neither state has rows in the namespace {name[:80]!r}, so nothing of it was compared. "
+                f"{nearest(name, sorted(known))}"
+            )
+            warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
 
 
 def _two_namespaces(
