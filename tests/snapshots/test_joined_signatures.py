@@ -117,10 +117,11 @@ def test_rules_for_joined_groups_still_apply(sync, store, clock, made):
     known = tk.group_failures(store.path).learned
     clock.forward(days=1)
     sync(entries)
-    for rules in (tk.GroupRules(text), tk.GroupRules(text, known)):
-        frame = tk.group_failures(store.path, rules=rules).frame
-        assert frame["title"].tolist()[0] == "Shelves"
-        assert frame["count"].tolist() == [5, 1]
+    for failures in (store.path, tk.read_snapshot(store.path)):
+        for rules in (tk.GroupRules(text), tk.GroupRules(text, known)):
+            frame = tk.group_failures(failures, rules=rules).frame
+            assert frame["title"].tolist()[0] == "Shelves"
+            assert frame["count"].tolist() == [5, 1]
 
 
 def test_names_that_are_the_fault_are_not_joined(sync, store, clock, made):
@@ -191,9 +192,10 @@ def test_a_fix_is_checked_by_an_earlier_id(sync, store, clock, made, capsys):
     earlier = _ids(store)["no stock for apples today"]
     clock.forward(days=1)
     (present,) = set(sync(entries).joined.values())
-    for group in (earlier, earlier[:9], present):
-        check = tk.check_fix(str(store.path), group, times[30], now=made.start)
-        assert (check.group, check.before, check.after) == (present, 30, 30)
+    for failures in (str(store.path), tk.read_snapshot(store.path)):
+        for group in (earlier, earlier[:9], present):
+            check = tk.check_fix(failures, group, times[30], now=made.start)
+            assert (check.group, check.before, check.after) == (present, 30, 30)
     command = ["check-fix", earlier, "--snapshot", str(store.path), "--json"]
     assert main([*command, "--since", times[30].isoformat()]) in {0, 8, 9}
     assert json.loads(capsys.readouterr().out)["group"] == present

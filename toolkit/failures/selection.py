@@ -401,7 +401,11 @@ def tallied(values: pd.Series) -> pd.DataFrame:
 
 
 def facts_of(frame: object) -> Mapping[Any, Any]:
-    """Return the facts of a frame or a snapshot: ``"receipt"``, and ``"learned"`` of the signatures."""
+    """Return the facts of a frame or a snapshot.
+
+    These are ``"receipt"``, and ``"learned"`` of the signatures of a snapshot, or ``"renamed"`` of a frame
+    that was read from one.
+    """
     if isinstance(frame, str | os.PathLike):
         frame = scanned(frame, doing="opening a snapshot")
     if is_polars(frame):

@@ -32,7 +32,7 @@ Analysis = Callable[[SelectedRows], object]
 _MOST_ROUNDS: Final = 4
 """No analysis of the toolkit needs more results one after another."""
 
-_FACTS: Final = ("receipt", "learned")
+_FACTS: Final = ("receipt", "learned", "renamed")
 
 
 class _NotKnownError(Exception):

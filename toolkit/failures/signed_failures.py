@@ -5,9 +5,9 @@ For example, a rule `merge` adds the failures of one group to another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,24 +51,31 @@ def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
 
     In any case, rules for groups that a sync has joined with others apply to the groups of today.
     """
-    learned = facts_of(failures).get("learned") or {}
-    if learned.get("rules_version") != RULES_VERSION:
-        return rules
-    if rules.learned is None:
+    learned = _current_words(failures)
+    if rules.learned is None and learned:
         return GroupRules(rules.text, learned)
 
-    renamed = {**rules.learned.get("renamed", {}), **learned.get("renamed", {})}
+    renamed = present_ids(failures)
     if not renamed:
         return rules
-    return GroupRules(rules.text, {**rules.learned, "renamed": renamed})
+    own: Mapping[str, Any] = rules.learned or {}
+    renamed = {**own.get("renamed", {}), **renamed}
+    return GroupRules(rules.text, {**own, "renamed": renamed})
 
 
 def present_ids(failures: AnyFrame) -> dict[str, str]:
-    """Return the ids of groups that syncs of a snapshot have joined with others, with the ids of today."""
+    """Return the ids of groups that syncs of a snapshot have joined with others, with the ids of today.
+
+    Frames of `read_snapshot` have them without the learned words.
+    """
+    learned = _current_words(failures)
+    return dict(learned.get("renamed") or facts_of(failures).get("renamed") or {})
+
+
+def _current_words(failures: AnyFrame) -> Mapping[str, Any]:
+    """Return what the signatures of a snapshot have learned, or nothing if the rules have changed since."""
     learned = facts_of(failures).get("learned") or {}
-    if learned.get("rules_version") != RULES_VERSION:
-        return {}
-    return dict(learned.get("renamed", {}))
+    return learned if learned.get("rules_version") == RULES_VERSION else {}
 
 
 def earlier_ids(failures: AnyFrame, group: str) -> list[str]:

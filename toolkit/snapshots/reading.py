@@ -73,7 +73,9 @@ def read_snapshot(
         The columns and types that were written; a frame of failures has `error` again. A snapshot made by
         `sync_failures` also has `first_seen_at`, `gone_after` and `gone_before` (null for entries that are
         still in the queue). ``attrs["receipt"]`` is the receipt of the latest load. It counts the rows of
-        that load: after `sync_failures`, only the entries that were still in the queue.
+        that load: after `sync_failures`, only the entries that were still in the queue. If a sync has joined
+        groups of failures, ``attrs["renamed"]`` maps their earlier ids to the present ones, so that rules
+        for them apply.
 
     Raises
     ------
@@ -136,7 +138,11 @@ def read_snapshot(
                 [name for name in table.column_names if name == SIGNATURE]
             )
 
-        return to_frame(table, stored_receipt(manifest))
+        frame = to_frame(table, stored_receipt(manifest))
+        if manifest.learned.renamed:
+            frame.attrs["renamed"] = dict(manifest.learned.renamed)
+
+        return frame
 
     return consistent(store, read)
 
