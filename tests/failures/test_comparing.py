@@ -208,6 +208,92 @@ def test_a_day_is_compared_with_the_rate_before_it() -> None:
         tk.compare_failures(rows, since=end + HOUR)
 
 
+def of_all_kinds(rows: pd.DataFrame, folder: Path) -> list[Any]:
+    """The frame in memory, and a snapshot of it in files, DuckDB and Dask, which count where the rows are."""
+    path = str(folder / "failures")
+    tk.write_snapshot(rows, path)
+    stored = tk.open_snapshot(path)
+    return [
+        rows,
+        stored,
+        stored.to_duckdb(),
+        stored.to_dask().repartition(npartitions=3),
+    ]
+
+
+def test_the_rate_of_a_young_error_begins_with_its_first_failure(
+    tmp_path: Path,
+) -> None:
+    """An error that began 26 hours before a deploy stopped with it, in a frame of eleven days."""
+    deploy, end = 256, 260
+    usual = of_one_body("upstream timed out", np.arange(0, end, 0.5))
+    young = np.linspace(deploy - 26, deploy - 0.05, 302)
+    rows = failures(
+        *usual,
+        *of_one_body("no such coupon", [*young, deploy + 1, deploy + 2]),
+        *of_one_body("one batch", np.linspace(deploy - 6.5, deploy - 6.4, 12)),
+        *of_one_body("twice lately", [deploy - 5, deploy - 1]),
+        *of_one_body("since yesterday", np.arange(deploy - 26, end, 0.25)),
+    )
+    since, now = START + deploy * HOUR, START + end * HOUR
+    for frame in of_all_kinds(rows, tmp_path):
+        compared = tk.compare_failures(frame, since=since, now=now).frame
+        found = compared.set_index("title")
+        assert found["change"].to_dict() == {
+            "no such coupon": "shrinking", "one batch": "steady", "twice lately": "steady",
+            "since yesterday": "steady", "upstream timed out": "steady",
+        }  # fmt: skip
+        # the first failure only shows when the rate begins
+        assert found["expected"]["no such coupon"] == pytest.approx(301 * 4 / 26)
+        assert found["expected"]["since yesterday"] == pytest.approx(103 * 4 / 26)
+        # these may have begun earlier
+        assert found["expected"]["one batch"] == pytest.approx(12 * 4 / 256)
+        assert found["expected"]["twice lately"] == pytest.approx(2 * 4 / 256)
+
+    # an exposure that is passed holds for all groups
+    of_all = tk.compare_failures(rows, since=since, now=now, exposure=64).frame
+    assert of_all["expected"].tolist() == (of_all["before"] / 64).tolist()
+
+
+def test_a_rare_error_is_gone_only_if_failures_were_expected(tmp_path: Path) -> None:
+    """Nearly all rare errors have no failure in the last hour, which says nothing about them."""
+    rng, cut = np.random.default_rng(5), 119
+    messages = [
+        "quota used up", "bad token", "no route to host", "lock held by another worker", "out of paper",
+        "KeyError: 'currency'", "certificate has expired", "address is not deliverable", "pipe broken",
+        "division by zero", "the card was declined", "schema has no such column",
+    ]  # fmt: skip
+    rare = []
+    for message in messages:
+        rare += of_one_body(message, rng.uniform(0, cut, 3))
+    rows = failures(
+        *rare,
+        *of_one_body("upstream timed out", np.arange(0, cut + 1, 0.25)),
+        *of_one_body("disk full", np.arange(0, cut, 0.2)),
+    )
+    now = START + (cut + 1) * HOUR
+    for frame in of_all_kinds(rows, tmp_path):
+        found = tk.compare_failures(frame, since="1h", now=now).frame
+        assert len(found) == len(messages) + 2
+        changes = found.set_index("title")["change"]
+        assert changes["disk full"] == "gone"
+        assert (changes.drop("disk full") == "steady").all()
+
+
+def test_an_error_of_two_loads_is_gone_if_the_queue_has_none_of_it() -> None:
+    """The entries of a rare error left the queue, which is a fact; two spans of time only show a rate."""
+    usual = of_one_body("upstream timed out", range(100))
+    rare = of_one_body("quota used up", [20])
+    later = of_one_body("upstream timed out", range(100, 110), "later ")
+    loads = failures(*usual, *rare), failures(*usual, *later)
+    spans = failures(*usual, *rare), failures(*later)
+    changes = [
+        tk.compare_failures(*frames).frame.set_index("title")["change"]["quota used up"]
+        for frames in (loads, spans)
+    ]
+    assert changes == ["gone", "steady"]
+
+
 def test_gaps_are_left_out_of_the_rates() -> None:
     """Of ten days five were not observed: the rate of the others is compared."""
     gap = Gap(

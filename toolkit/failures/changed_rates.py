@@ -3,12 +3,20 @@
 A group is growing if it failed more often per time than chance and its own bursts explain. For example, 10
 failures in 7 days and 30 in the next day are growing; 30 failures in one batch are not, if earlier failures
 also came in batches. `_confidence` has the formula.
+
+Two rules keep rare and young groups honest if two spans of time are compared:
+
+1. If a group clearly began later than the earlier span, its rate begins with its first failure. For example,
+   an error with 302 failures in the 26 hours before the cut has 11.6 failures per hour, however long the span
+   is. `_EarlierRates` has the test.
+2. If a group has no later failure, it is gone only if failures were expected. For example, with 3 failures in
+   119 hours none in the next hour is no news: the group is steady.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +43,13 @@ CHANGES: Final = (
 )
 """Changes of a group, ordered by how much attention they need."""
 _CONFIDENT: Final = 0.997  # three standard deviations
+_NO_CHANCE: Final = (
+    0.05  # no failure is evidence below this probability: about 3 were expected
+)
 _MOST_BINS: Final = 2_000
+_OCCASIONS: Final = (
+    3  # at least, to tell when a group began: a batch may be in two neighbouring bins
+)
 _FEW: Final = 10  # with more failures, the normal test of two rates is exact enough
 _BUSY: Final = 8  # failures of a group, at least, to measure the bursts of that group
 _HOUR: Final = 3_600_000  # milliseconds
@@ -74,22 +88,35 @@ def count_changes(sides: Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         .drop_duplicates("id")
     )
     later = _identified(sides.parts[1], later_groups).drop_duplicates("id")
-    both = pd.concat([old, later], ignore_index=True).drop_duplicates("id", keep="last")
+    both = _binned(
+        pd.concat([old, later], ignore_index=True).drop_duplicates("id", keep="last")
+    )
     counts = SideCounts(
         old=old,
         later=later,
-        left=old[~old["id"].isin(later["id"])],
-        added=later[~later["id"].isin(old["id"])],
-        both=_binned(both),
+        left=both[~both["id"].isin(later["id"])],
+        added=both[~both["id"].isin(old["id"])],
+        both=both,
         earlier_groups=earlier_groups,
         early_groups=_early_groups(sides, later_groups),
     )
 
-    return changes_of(counts, sides.exposure, sides.growth)
+    return changes_of(
+        counts,
+        sides.exposure,
+        sides.growth,
+        are_spans=sides.are_spans,
+        exposure_since=sides.exposure_since,
+    )
 
 
 def changes_of(
-    counts: SideCounts, exposure: float, growth: float = 0.0
+    counts: SideCounts,
+    exposure: float,
+    growth: float = 0.0,
+    *,
+    are_spans: bool,
+    exposure_since: Callable[[pd.Timestamp], float] | None = None,
 ) -> pd.DataFrame:
     """Return the counts and the change of each group, with the relation of the times as in `Sides`."""
     names = sorted({*counts.old["group"], *counts.later["group"]})
@@ -104,8 +131,14 @@ def changes_of(
     before, after = sizes(counts.old), sizes(counts.later)
     added, left = sizes(counts.added), sizes(counts.left)
     bursts = _bursts(counts.both, names)
-    confidence = _confidence(added, left, before, after, exposure, bursts)
-    expected = before / exposure
+    rates = _EarlierRates.of_span(before, exposure)
+    if exposure_since is not None:
+        rates = rates.since_the_first(counts.left, names, exposure_since)
+    expected = rates.failures / rates.exposures
+    left_of_rate = left - (before - rates.failures)
+    confidence = _confidence(
+        added, left_of_rate, rates.failures, after, rates.exposures, bursts
+    )
 
     if growth:
         # a queue that only fills up does not grow: more must also be added per time
@@ -116,7 +149,10 @@ def changes_of(
         expected = before * (1 + growth)
 
     has_changed = confidence >= _CONFIDENT
-    is_more = after > before / exposure
+    is_more = after > rates.failures / rates.exposures
+    is_gone = after == 0
+    if are_spans:
+        is_gone &= rates.chance_of_none(bursts) < _NO_CHANCE
     is_absent_before = before == 0
     is_back = pd.Index(names).isin(list(counts.earlier_groups))
     is_missing = pd.Index(names).isin(list(counts.early_groups))
@@ -127,7 +163,7 @@ def changes_of(
             is_absent_before & is_back,
             is_absent_before & is_missing,
             is_absent_before,
-            after == 0,
+            is_gone,
             has_changed & is_more,
             has_changed,
         ],
@@ -151,6 +187,60 @@ def changes_of(
         first_at=("datetime64[ms, UTC]", first_at.to_numpy()),
         last_at=("datetime64[ms, UTC]", last_at.to_numpy()),
     )
+
+
+@dataclass(frozen=True)
+class _EarlierRates:
+    """The earlier rate of each group: failures, in a time that is so many times the later span."""
+
+    failures: NDArray[np.float64]
+    exposures: NDArray[np.float64]
+
+    @classmethod
+    def of_span(cls, before: NDArray[np.float64], exposure: float) -> _EarlierRates:
+        """Return rates of the whole earlier span."""
+        return cls(before, np.full(len(before), exposure))
+
+    def since_the_first(
+        self,
+        earlier: pd.DataFrame,
+        names: list[str],
+        exposure_since: Callable[[pd.Timestamp], float],
+    ) -> _EarlierRates:
+        """Return rates that begin with the first failure of each group that clearly began later.
+
+        If a group fails at any time with equal probability, all of its occasions are in the last part of the
+        span with a probability of ``part ** occasions``. Failures of one bin, of an hour or more, are one
+        occasion, as they may be one batch. For example, failures on 3 occasions in the last tenth of the span
+        have a probability of 0.001, so this group began later.
+
+        The first failure only tells when the rate begins, so it is not counted: 3 failures have two steps
+        between them.
+        """
+        by_group = earlier.groupby("group")
+        occasions = by_group["bin"].nunique().reindex(names, fill_value=0).to_numpy()
+        first_at = by_group["first"].min().reindex(names)
+
+        failures, exposures = self.failures.copy(), self.exposures.copy()
+        for group in np.flatnonzero(occasions >= _OCCASIONS):
+            since_first = exposure_since(first_at.iloc[group])
+            part = min(since_first / exposures[group], 1.0)
+            if part ** occasions[group] < 1 - _CONFIDENT:
+                failures[group] -= 1
+                exposures[group] = since_first
+
+        return _EarlierRates(failures, exposures)
+
+    def chance_of_none(self, bursts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the probability that no later failure occurs, if the rate did not change.
+
+        Each failure, or batch of failures, is in the earlier time with the probability
+        ``exposure / (1 + exposure)``. If many failures are known, this is ``exp(-expected)``.
+        """
+        chance: NDArray[np.float64] = (self.exposures / (1 + self.exposures)) ** (
+            self.failures / bursts
+        )
+        return chance
 
 
 def _identified(part: pa.Table, groups: NDArray[np.object_]) -> pd.DataFrame:
@@ -236,7 +326,7 @@ def _confidence_of_added(
 
 def _confidence(
     added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
-    after: NDArray[np.float64], exposure: float, bursts: NDArray[np.float64],
+    after: NDArray[np.float64], exposures: NDArray[np.float64], bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
     """Return the confidence that a rate changed: a two-sided normal test of two Poisson rates.
 
@@ -245,13 +335,15 @@ def _confidence(
     after, with equal spans and no bursts: the deviation is sqrt(20 * 2) = 6.3, so z = (20 - 0.5) / 6.3 = 3.1,
     a confidence of 0.998.
     """
-    usual = (added + left) / (1 + exposure)
-    deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
-    z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation
+    usual = (added + left) / (1 + exposures)
+    deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposures))
+    z = np.maximum(np.abs(after - before / exposures) - 0.5, 0) / deviation
     confidence = np.array([math.erf(score / math.sqrt(2)) for score in z])
 
-    for group in np.flatnonzero((added < _FEW) & (after > before / exposure)):
-        exact = _confidence_of_few(int(added[group]), int(left[group]), exposure)
+    for group in np.flatnonzero((added < _FEW) & (after > before / exposures)):
+        exact = _confidence_of_few(
+            int(added[group]), int(left[group]), float(exposures[group])
+        )
         confidence[group] = min(confidence[group], exact)
 
     return confidence

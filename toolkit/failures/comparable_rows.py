@@ -5,6 +5,7 @@ Two frames are spans of one history, or two loads of a queue, or a snapshot at t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -45,7 +46,8 @@ class Sides:
 
     `exposure` is the ratio of the earlier span to the later one. `growth` is the time that the later of two
     loads adds, as a share of the time of the earlier load. `placed` has the times of the later rows: if one
-    is before `cut`, the group is not new.
+    is before `cut`, the group is not new. With `are_spans`, both sides are spans of one history, not two
+    loads. `exposure_since` returns the exposure of a group whose first failure was at a time.
     """
 
     parts: list[pa.Table]
@@ -57,6 +59,8 @@ class Sides:
     growth: float = 0.0
     placed: pd.Series | None = None
     cut: pd.Timestamp | None = None
+    are_spans: bool = False
+    exposure_since: Callable[[pd.Timestamp], float] | None = None
 
 
 def comparable(

@@ -182,13 +182,23 @@ def compare_failures(
 ) -> FailureComparison:
     """Compare failures before and since a time, two loads, or two times of a snapshot, by group.
 
-    With `since`, one frame is divided by time, and the rate since then is compared with the rate before.
+    With `since`, one frame is divided by time, and the rate since then is compared with the rate before. If a
+    group clearly began later than the frame, its rate before begins with its first failure. For example, the
+    302 failures of an error that began 26 hours before a deploy are 301 / 26 per hour, as the first one only
+    shows when the rate begins. A group clearly began later if chance does not explain (0.3 %) that all its
+    failures before are so late. Failures within an hour count once, and at least three such hours are needed.
+    If you pass `exposure`, it holds for all groups.
     If a failure has no `failed_at`, the analysis uses `created_at`, as everywhere.
 
     Entries are matched by `dlq_id`. You can compare two loads of one queue, or two spans of time of one
     frame, if all failures of the later span come after the earlier ones. A group is growing if it fails more
     often per time than before, by more than bursts of retries and batches explain. For example, a queue grows
     if failures are added at a constant rate, but the group is steady. A change is not proof of a cause.
+
+    If two spans of time are compared, a group without a later failure is gone only if failures were expected:
+    about three, or more if the earlier ones came in bursts. Otherwise it is steady, as no failure is no
+    evidence. For example, a group with three failures in five days is steady if it had none in the last hour.
+    If you compare two loads, a group is gone if the queue has no failure of it.
 
     A group of `after` that is not in `before` is usually new. If the first failure precedes the last failure
     of `before`, the group is "missing before", for example because a condition on `failed_at` removed the
@@ -381,10 +391,17 @@ def _counted(
     if counts is None or not divided.has_unique_ids():
         return None
 
+    exposure_since = None
     if exposure is None:
         exposure = division.exposure(divided.first)
+        exposure_since = division.exposure
     groups, by_signature = divided.groups(with_learned(rules, failures))
-    changes = changes_of(side_counts(counts, by_signature), exposure)
+    changes = changes_of(
+        side_counts(counts, by_signature),
+        exposure,
+        are_spans=True,
+        exposure_since=exposure_since,
+    )
 
     return _compared(changes, groups, _notes_of_division(failures, divided.untimed))
 
@@ -428,7 +445,10 @@ def _counted_frames(
     )
     early = frames.early_groups(counts, by_signature, is_one_history=is_one_history)
     changes = changes_of(
-        side_counts(counts, by_signature, early), rates.exposure, rates.growth
+        side_counts(counts, by_signature, early),
+        rates.exposure,
+        rates.growth,
+        are_spans=is_one_history,
     )
     notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
 
@@ -456,11 +476,16 @@ def _since(
     is_old = is_earlier & ~in_gap
     notes = _notes_of_division(failures, int(when.isna().sum()))
     outcome = retries.outcomes(failures)["outcome"].to_numpy()[is_old]
+    exposure_since = None
     if exposure is None:
         exposure = division.exposure(when[is_old].min())
+        exposure_since = division.exposure
 
     parts = [rows.filter(pa.array(is_old)), rows.filter(pa.array(is_recent))]
-    return Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
+    return Sides(
+        parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure,
+        are_spans=True, exposure_since=exposure_since,
+    )  # fmt: skip
 
 
 def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> float:
@@ -518,7 +543,7 @@ def _of_frames(
 
     sides = Sides(
         parts, parts[0].slice(0, 0), outcomes["outcome"].to_numpy(), rules, notes, exposure or 1.0,
-        placed=placed, cut=cut,
+        placed=placed, cut=cut, are_spans=is_one_history,
     )  # fmt: skip
     if exposure is None:
         _compare_rates(sides)
@@ -570,7 +595,9 @@ def compare_grouped(
     ]
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = find_retry_outcomes(before).frame["outcome"].to_numpy()
-    sides = Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
+    sides = Sides(
+        parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure, are_spans=True
+    )
 
     return _compared(count_changes(sides, np.array(ids, dtype=object)), groups, [])
 
