@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from tests.reports.conftest import failures
+from toolkit.failures.classes import CLASSES
+from toolkit.redrive.choices import recommended
 from toolkit.reports.failure_report import FailureReport, report_failures
 from toolkit.reports.problems import Scale
 from toolkit.reports.sections import ReportTable
@@ -164,6 +166,16 @@ def test_an_error_that_ended_hours_ago_is_not_listed_as_new_or_growing(
         report.headline,
     )
     assert "| 2 more since then |" in report.to_markdown()
+    short = report.to_short()
+    assert "KeyError" not in short.partition("Growing:")[2].partition("\n")[0]
+    has_grown = start > 24  # hours: an error of the last day is new
+    assert ("Ended: KeyError: 'currency'" in short) == has_grown
+
+
+def test_reasons_are_sentences_next_to_any_action() -> None:
+    """The action of a group without an explanation is to look, so no reason refers to a step before it."""
+    for name in CLASSES:
+        assert "then" not in recommended(name).reason.split()
 
 
 def test_a_problem_that_paused_minutes_ago_has_not_ended() -> None:

@@ -234,6 +234,18 @@ def test_the_short_form_of_an_index_report_has_its_numbers():
     assert [line for line in lines if line.startswith("First: ")]
 
 
+def test_a_single_kind_of_defect_is_not_plural():
+    """One duplicate is one kind of defect, in the short form as in the verdict."""
+    vectors = np.random.default_rng(0).normal(size=(40, 8))
+    vectors[1] = vectors[0]
+    report = report_index(vectors, now=NOW)
+    assert "1 kind of defect" in report.verdict
+    (numbers,) = (
+        line for line in report.to_short().splitlines() if line.startswith("Numbers: ")
+    )
+    assert "; 1 kind of defect" in numbers
+
+
 @given(
     st.text(min_size=100, max_size=600),
     st.lists(st.text(max_size=200), max_size=4),

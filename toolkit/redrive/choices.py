@@ -46,7 +46,8 @@ class Recommendation:
     brief : str
         The advice in a few words, for a button or a row, for example "Fix the settings, then resume".
     reason : str
-        Why, in a few words, for example "a retry fails again until then".
+        Why, in a few words, for example "a retry fails again until the code is fixed". It does not
+        refer to the advice, as it can be next to another action.
     """
 
     action: str
@@ -65,21 +66,21 @@ _RECOMMENDED: Final = {
         f"Fix the code, then resume the runs. {_UNLESS_CHANGED}.",
         RESUME,
         "Fix, then resume",
-        "until then, a retry fails again",
+        "a retry fails again until the code is fixed",
     ),
     "contract drift": Recommendation(
         LEAVE,
         "Agree on the format with the other side, then resume the runs.",
         RESUME,
         "Agree on the format, then resume",
-        "until then, a retry fails again",
+        "a retry fails again until both sides agree on the format",
     ),
     "poison input": Recommendation(
         LEAVE,
         "Look at the inputs: a retry fails again until they are fixed or removed.",
         LEAVE,
         "Look at the inputs of",
-        "a retry fails again until they are fixed",
+        "a retry fails again until the inputs are fixed",
     ),
     "throttled": Recommendation(
         RESUME,
@@ -93,21 +94,21 @@ _RECOMMENDED: Final = {
         "Renew the credentials, then resume the runs.",
         RESUME,
         "Renew the credentials, then resume",
-        "until then, a retry is refused",
+        "a retry is refused until the credentials are renewed",
     ),
     "configuration": Recommendation(
         RESUME,
         "Fix the settings, then resume the runs.",
         RESUME,
         "Fix the settings, then resume",
-        "until then, a retry fails again",
+        "a retry fails again until the settings are fixed",
     ),
     "resource exhaustion": Recommendation(
         RESUME,
         "Give it more room, or smaller portions, then resume the runs.",
         RESUME,
         "Give it more room, then resume",
-        "until then, a retry can fail again",
+        "a retry can fail again until it has more room",
     ),
     "dependency down": Recommendation(
         RESUME,

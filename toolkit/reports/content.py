@@ -39,6 +39,9 @@ class ReportContent:
         The contents.
     values : dict
         Further values of the JSON form.
+    ended_groups : frozenset of str
+        Groups whose failures have stopped, although they are many for the time. The short form lists them
+        apart from growing groups.
     tz : str
         Time zone of displayed times.
     """
@@ -60,6 +63,7 @@ class ReportContent:
     numbers: tuple[Mapping[str, Any], ...] = ()
     sections: tuple[Section, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    ended_groups: frozenset[str] = frozenset()
     tz: str = field(default_factory=lambda: time_zone().key)
 
     def to_dict(self) -> dict[str, Any]:

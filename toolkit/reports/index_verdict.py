@@ -234,16 +234,20 @@ def numbers_of(audits: IndexAudits) -> Iterator[Mapping[str, Any]]:
     rows, usable = (int(audits.health.facts[name].sum()) for name in ("rows", "usable"))
     # a finding can occur in several namespaces, but is one kind of defect
     serious = audits.health.frame[audits.health.frame["severity"] != "info"]
-    kinds = serious.drop_duplicates("finding")["severity"].value_counts()
+    kinds_of_defect = serious.drop_duplicates("finding")
+    kinds = kinds_of_defect["severity"].value_counts()
     by_severity = ", ".join(
         counted(int(kinds.get(name, 0)), name) for name in ("error", "warning")
     )
     noun = "vectors"
     if rows == 1:
         noun = "vector"
+    kinds_noun = "kinds of defect"
+    if len(kinds_of_defect) == 1:
+        kinds_noun = "kind of defect"
     numbers = [
         (noun, rows, f"{usable:,} with a usable vector"),
-        ("kinds of defect", serious["finding"].nunique(), by_severity),
+        (kinds_noun, len(kinds_of_defect), by_severity),
     ]
 
     if (

@@ -116,6 +116,14 @@ def problems_of(
     return sorted(problems.all(), key=_order) or list(problems.continuing())
 
 
+def ended_groups(
+    evidence: Evidence, fresh: Freshness, scale: Scale, clean: Callable[[Any], Any]
+) -> frozenset[str]:
+    """Return the groups of ended problems that have stopped, and that no ongoing explanation contains."""
+    problems = _Problems(evidence, fresh, scale, clean)
+    return frozenset(problems.stopped_groups() - problems.ongoing_groups())
+
+
 def _order(problem: Problem) -> tuple[int, bool, float]:
     """Return the place of a problem: by state, explanations before groups, the latest first."""
     is_group = problem.explanation is None
@@ -195,16 +203,9 @@ class _Problems:
 
     def all(self) -> Iterator[Problem]:
         """Return explanations, then changed groups whose present failures no explanation contains."""
-        explained: set[str] = set()
         for number, story in enumerate(self.evidence.stories, 1):
-            problem = self._explained(number, story)
-            if problem.is_ongoing:
-                explained |= story.groups
-            else:
-                explained |= {
-                    group for group in story.groups if self._is_over(group, story)
-                }
-            yield problem
+            yield self._explained(number, story)
+        explained = self.ongoing_groups() | self.stopped_groups()
 
         changes = self.evidence.changes
         if changes is None:
@@ -213,6 +214,26 @@ class _Problems:
             changes["change"] = "new"
         if self.evidence.is_current:
             yield from self._changed_groups(changes, explained)
+
+    def ongoing_groups(self) -> set[str]:
+        """Return the groups of ongoing explanations."""
+        groups: set[str] = set()
+        for story in self.evidence.stories:
+            if self._state(story) != "ended":
+                groups |= story.groups
+
+        return groups
+
+    def stopped_groups(self) -> set[str]:
+        """Return the groups of ended explanations that have stopped with them."""
+        groups: set[str] = set()
+        for story in self.evidence.stories:
+            if self._state(story) == "ended":
+                groups |= {
+                    group for group in story.groups if self._is_over(group, story)
+                }
+
+        return groups
 
     def continuing(self) -> Iterator[Problem]:
         """Return the problem of the group of most recent failures, for a report without any other problem.

@@ -8,7 +8,7 @@ you pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -80,7 +80,7 @@ def _lines(report: ReportContent) -> Iterator[_ShortLine]:
         yield from _steps_and_numbers(report)
         return
 
-    yield from _changes(change, _rows(report, "changed"))
+    yield from _changes(change, _rows(report, "changed"), report.ended_groups)
     yield _expiring(expiry, _rows(report, "deadline"))
 
 
@@ -96,9 +96,11 @@ def _rows(report: ReportContent, name: str) -> list[dict[str, Any]]:
 
 
 def _changes(
-    change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]
+    change: Mapping[str, Any],
+    changed: Sequence[Mapping[str, Any]],
+    ended_groups: Collection[str],
 ) -> Iterator[_ShortLine]:
-    """Yield a line of new groups, and a line of growing groups."""
+    """Yield a line of new groups, one of growing groups, and one of groups that grew but have ended."""
     rows = {row["signature"]: row for row in changed}
 
     def named(groups: Sequence[str]) -> list[str]:
@@ -109,6 +111,8 @@ def _changes(
         ]
 
     new, grown = change["new_groups"], change["grown_groups"]
+    ended = [group for group in grown if group in ended_groups]
+    growing = [group for group in grown if group not in ended_groups]
     if new is None:
         yield _ShortLine("New", _NOT_KNOWN)
     else:
@@ -119,7 +123,9 @@ def _changes(
     elif change["worse"] and not grown:
         yield _line_of("Growing", [_all_in_words(change)], 0)
     else:
-        yield _line_of("Growing", named(grown), len(grown))
+        yield _line_of("Growing", named(growing), len(growing))
+    if ended:
+        yield _line_of("Ended", named(ended), len(ended))
 
 
 def _line_of(label: str, items: Sequence[str], count: int) -> _ShortLine:
