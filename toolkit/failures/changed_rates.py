@@ -191,7 +191,7 @@ def changes_of(
 
 @dataclass(frozen=True)
 class _EarlierRates:
-    """The earlier rate of each group: failures, in a time that is so many times the later span."""
+    """The earlier rate of each group: failures, and the ratio of their time to the later span."""
 
     failures: NDArray[np.float64]
     exposures: NDArray[np.float64]
