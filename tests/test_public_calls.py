@@ -363,7 +363,13 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         )
     ],
     "compare_vectors": lambda w: [
-        {"before": w.vectors[:3], "after": w.vectors, "groups": None, "seed": 0}
+        {
+            "before": w.vectors[:3],
+            "after": w.vectors,
+            "groups": None,
+            "namespace": "",
+            "seed": 0,
+        }
     ],
     "classify_failures": lambda w: [{"failures": w.failures}],
     "explain_change": lambda w: [
