@@ -122,6 +122,7 @@ def test_rules_for_joined_groups_still_apply(sync, store, clock, made):
             frame = tk.group_failures(failures, rules=rules).frame
             assert frame["title"].tolist()[0] == "Shelves"
             assert frame["count"].tolist() == [5, 1]
+        assert len(tk.select_failures(failures, {"signature": apples})) == 6
 
 
 def test_names_that_are_the_fault_are_not_joined(sync, store, clock, made):

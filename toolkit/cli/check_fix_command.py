@@ -18,6 +18,8 @@ from toolkit.secrets.redaction import visible
 if TYPE_CHECKING:
     import pandas as pd
 
+    from toolkit.failures.sources import AnyFrame
+
 _STATUSES: Final = {
     STOPPED: ExitStatus.DONE,
     NOT_KNOWN: ExitStatus.NOT_KNOWN,
@@ -60,17 +62,17 @@ def _check(given: argparse.Namespace) -> ExitStatus:
     return _STATUSES[check.state]
 
 
-def _load(given: argparse.Namespace) -> tuple[Any, pd.DataFrame | None]:
+def _load(given: argparse.Namespace) -> tuple[AnyFrame, pd.DataFrame | None]:
     """Return the failures, and the runs if they are asked for.
 
-    A snapshot is opened, because a frame of it does not know the earlier ids of groups.
+    A snapshot is opened, because a frame of it lacks the words that its signatures have learned.
     """
     if given.snapshot is not None and not given.per_run:
         return tk.open_snapshot(given.snapshot), None
 
     runs = None
     with connected(given, "queue") as service:
-        failures: Any
+        failures: AnyFrame
         if given.snapshot is None:
             failures = tk.load_failures(service, progress=progress_lines("failures"))
         else:

@@ -33,6 +33,7 @@ from toolkit.failures.failure_attributes import SIGNATURE
 from toolkit.failures.grouping import grouped
 from toolkit.failures.run_attributes import columns_of_steps, values_of_runs
 from toolkit.failures.selection import NONE, opened, scanned, select_timed, timestamps
+from toolkit.failures.signed_failures import present_ids
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import to_frame
@@ -111,6 +112,10 @@ def rows_meeting(
     source = scanned(failures, doing=_SELECTING)
     rows = opened(source, doing=_SELECTING)
     names = rows.names
+    if SIGNATURE in wanted:
+        # an id from before a sync joined the group with others leads to the present group
+        renamed = present_ids(source)
+        wanted[SIGNATURE] = renamed.get(wanted[SIGNATURE], wanted[SIGNATURE])
     if SIGNATURE in wanted and SIGNATURE not in names:
         rows.check_memory(_SELECTING)
         ids = pa.array(grouped(source)[1], pa.string())

@@ -47,7 +47,7 @@ from toolkit.reports.headline import (
 from toolkit.reports.now_section import now_section, numbers_section
 from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
-from toolkit.reports.problems import ended_groups, problems_of, scale_of
+from toolkit.reports.problems import problems_of, scale_of
 from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.report_reading import read_for_report
 from toolkit.reports.sections import Notice, Section
@@ -266,8 +266,7 @@ def _report(
     ended: frozenset[str] = frozenset()
     if evidence is not None:
         scale = scale_of(evidence.sample, fresh)
-        problems = problems_of(evidence, fresh, scale, clean.value)
-        ended = ended_groups(evidence, fresh, scale, clean.value)
+        problems, ended = problems_of(evidence, fresh, scale, clean.value)
         explained += now_section(problems, scale)
         explained += Explained(evidence, counts, scale).sections()
         trend = evidence.trend

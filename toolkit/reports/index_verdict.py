@@ -28,6 +28,13 @@ from toolkit.vectors.health import VectorAudit
 from toolkit.vectors.recall_result import RecallAudit
 from toolkit.vectors.vector_changes import VectorChanges
 
+_HALF: Final = 0.5
+"""If a namespace has a smaller share of its rows left, more than some documents were deleted."""
+_MANY: Final = 0.1
+"""Share of the rows without text that more than a change of some documents moves."""
+_NEARLY_ALL: Final = 0.9
+"""Share of the rows that moves if an index is embedded with another model."""
+
 
 class IndexStep(NamedTuple):
     """Something to do about an index."""
@@ -133,13 +140,6 @@ def _steps_of_moved_vectors(
             len(far),
             ", ".join(far["id"].head(LISTED)),
         )
-
-
-# share of the rows of a namespace that is no deletion of some documents
-_HALF: Final = 0.5
-# share of the rows without text that is no change of some documents
-_MANY: Final = 0.1
-_NEARLY_ALL: Final = 0.9
 
 
 def _by_namespace(health: VectorAudit, column: str) -> dict[str, Any]:

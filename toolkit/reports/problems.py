@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -104,24 +105,28 @@ class Scale:
         return tuple(np.bincount(numbers, minlength=self.count).tolist())
 
 
+class FoundProblems(NamedTuple):
+    """The problems of a report, and the groups that have stopped."""
+
+    problems: list[Problem]
+    """Ordered by state, and within a state the latest first."""
+    ended_groups: frozenset[str]
+    """The groups of ended problems that have stopped, and that no ongoing explanation contains."""
+
+
 def problems_of(
     evidence: Evidence, fresh: Freshness, scale: Scale, clean: Callable[[Any], Any]
-) -> list[Problem]:
-    """Return all problems, ordered by state, and within a state the latest first.
+) -> FoundProblems:
+    """Return all problems.
 
     `scale` are the bars of their trends. `clean` masks secrets. It is applied to whole values, because half a
     secret is not recognized.
     """
-    problems = _Problems(evidence, fresh, scale, clean)
-    return sorted(problems.all(), key=_order) or list(problems.continuing())
-
-
-def ended_groups(
-    evidence: Evidence, fresh: Freshness, scale: Scale, clean: Callable[[Any], Any]
-) -> frozenset[str]:
-    """Return the groups of ended problems that have stopped, and that no ongoing explanation contains."""
-    problems = _Problems(evidence, fresh, scale, clean)
-    return frozenset(problems.stopped_groups() - problems.ongoing_groups())
+    found = _Problems(evidence, fresh, scale, clean)
+    problems = sorted(found.all(), key=_order) or list(found.continuing())
+    return FoundProblems(
+        problems, frozenset(found.stopped_groups - found.ongoing_groups)
+    )
 
 
 def _order(problem: Problem) -> tuple[int, bool, float]:
@@ -205,7 +210,7 @@ class _Problems:
         """Return explanations, then changed groups whose present failures no explanation contains."""
         for number, story in enumerate(self.evidence.stories, 1):
             yield self._explained(number, story)
-        explained = self.ongoing_groups() | self.stopped_groups()
+        explained = self.ongoing_groups | self.stopped_groups
 
         changes = self.evidence.changes
         if changes is None:
@@ -215,6 +220,7 @@ class _Problems:
         if self.evidence.is_current:
             yield from self._changed_groups(changes, explained)
 
+    @cached_property
     def ongoing_groups(self) -> set[str]:
         """Return the groups of ongoing explanations."""
         groups: set[str] = set()
@@ -224,6 +230,7 @@ class _Problems:
 
         return groups
 
+    @cached_property
     def stopped_groups(self) -> set[str]:
         """Return the groups of ended explanations that have stopped with them."""
         groups: set[str] = set()
@@ -257,8 +264,7 @@ class _Problems:
 
         groups = self.evidence.groups.set_index("group")
         kinds = self.evidence.classes.set_index("group")["class"]
-        (facts,) = (row for _, row in groups[groups.index == group].iterrows())
-        problem = self._group(group, "steady", {}, facts, kinds)
+        problem = self._group(group, "steady", {}, groups.loc[[group]].iloc[0], kinds)
         rate = f"{number:,} in 24 hours, as before"
         if self.evidence.sampled:
             rate = f"{number / len(recent):.0%} of the last 24 hours, as before"
@@ -312,7 +318,7 @@ class _Problems:
         )
         for row in changes[is_problem].to_dict("records"):
             group, state = row["group"], _CHANGES[row["change"]]
-            yield self._group(group, state, row, groups.loc[group], kinds)
+            yield self._group(group, state, row, groups.loc[[group]].iloc[0], kinds)
 
     def _explained(self, number: int, story: Story) -> Problem:
         """Return the problem of an explanation."""

@@ -97,11 +97,9 @@ class SyncedSignatures:
         first_rows = []
         columns = [*SIGNED_COLUMNS, SIGNATURE]
         for path, table, _ in self._stored_tables(columns):
-            encoded = table[SIGNATURE].combine_chunks().dictionary_encode()
-            _, first = np.unique(encoded.indices.to_numpy(), return_index=True)
+            distinct = table[SIGNATURE].to_pandas().dropna().drop_duplicates()
             unknown = []
-            for row in first.tolist():
-                stored_id = table[SIGNATURE][row].as_py()
+            for row, stored_id in distinct.items():
                 if stored_id not in files_of_ids:
                     unknown.append(row)
                 files_of_ids.setdefault(stored_id, set()).add(path)
