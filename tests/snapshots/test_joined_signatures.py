@@ -172,6 +172,42 @@ def test_erased_words_are_not_kept_by_a_join(sync, store, clock, made):
     assert after == {body: before[body] for body in after}
 
 
+def test_earlier_ids_of_pages_outlive_an_erasure(sync, store, clock, made):
+    """The id of an HTML page has the status; if other rows are erased, its earlier ids still lead to it."""
+    pages = [
+        f"<html><title>The shop of {name} is closed</title></html>" for name in NAMES
+    ]
+    entries = _entries(made, [*pages, "disk full"])
+    sync([*entries[:2], entries[-1]])
+    earlier = _ids(store)[pages[0]]
+    clock.forward(days=1)
+    sync(entries)
+    assert len(tk.select_failures(store.path, {"signature": earlier})) == len(NAMES)
+    tk.erase_failures(store.path, [entries[-1]["dlq_id"]], confirm=True)
+    assert len(tk.select_failures(store.path, {"signature": earlier})) == len(NAMES)
+
+
+def test_an_earlier_id_that_a_group_has_again_is_the_id_of_that_group(
+    sync, store, clock, made
+):
+    """Templates with other kinds of values can have one id: the group with the id is meant."""
+    sales = ("kiwis to lee", "plums to joe", "17 to kim", "10.0.0.7 to bob",
+             "figs to kim", "10.0.0.7 to ann")  # fmt: skip
+    entries = _entries(made, [f"cannot sell {sale}" for sale in sales])
+    for count in (1, 2, 3):
+        sync(entries[:count])
+        clock.forward(days=1)
+    earlier = _ids(store)["cannot sell 17 to kim"]
+    sync([*entries[:2], entries[3]])
+    clock.forward(days=1)
+    joined = sync(entries).joined
+    ids = _ids(store)
+    assert ids["cannot sell 17 to kim"] == joined[earlier]
+    assert ids["cannot sell figs to kim"] == earlier
+    found = tk.select_failures(store.path, {"signature": earlier})
+    assert list(found["response_body"]) == ["cannot sell figs to kim"]
+
+
 def _hourly(made, fruits):
     """Entries that failed once per hour, and the time after the last one."""
     first = made.start - pd.Timedelta(hours=len(fruits) + 3)

@@ -178,6 +178,16 @@ class Learned(msgspec.Struct, frozen=True):
         renamed = {old: ids.get(new, new) for old, new in self.renamed.items()}
         return msgspec.structs.replace(self, renamed=renamed | dict(ids))
 
+    def without_renamed(self, ids: Iterable[str]) -> Learned:
+        """Return this without earlier ids that groups have now.
+
+        For example, "no order <num> of ann" became part of "no order <num> of <value>", and later "no order
+        pears of ann" is one of "no order <value> of ann", which has the id of the first template.
+        """
+        present = set(ids)
+        renamed = {old: new for old, new in self.renamed.items() if old not in present}
+        return msgspec.structs.replace(self, renamed=renamed)
+
     def only(self, signatures: Iterable[Signature]) -> Learned:
         """Return the templates, exceptions and frames of these signatures. Their ids stay the same."""
         templates: set[str] = set()

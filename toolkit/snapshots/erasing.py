@@ -166,7 +166,8 @@ def _learned_from_others(
                 stays = ~erased[start : start + table.num_rows]
                 start += table.num_rows
                 others = table.filter(pa.array(stays))
-                yield from sign_rows(others, learned, reader).signatures
+                # not `.signatures`: ids of pages and empty bodies have the status
+                yield from sign_rows(others, learned, reader).documents
 
     return learned.only(signatures())
 

@@ -60,7 +60,8 @@ class SyncedSignatures:
         joined = before.joined_by(rows.documents)
         if joined is not before:
             self._rename(before, joined)
-        self._ids, self.learned = rows.sign(joined.with_renamed(self.renamed))
+        self._ids, learned = rows.sign(joined.with_renamed(self.renamed))
+        self.learned = learned.without_renamed(self._ids.to_pylist())
 
     def of_new(self, rows: Positions | slice) -> pa.Array:
         """Return the signatures of new rows."""
