@@ -312,6 +312,58 @@ def test_results_that_cannot_be_written_are_an_error(synced: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "closed", "status"),
+    [
+        ("verify kept", "1 2", ExitStatus.DONE),
+        ("verify no-such-folder", "1 2", ExitStatus.FAILED),
+        ("status kept", "0 1", ExitStatus.DONE),
+        ("no-such-command", "2", ExitStatus.USAGE),
+    ],
+)
+def test_streams_may_be_closed(synced: Path, words, closed, status) -> None:
+    """The status is that of the command, and no file gets the number of a closed stream."""
+    closing = " ".join(f"{number}>&-" for number in closed.split())
+    ended = subprocess.run(
+        ["sh", "-c", f'"$0" -m toolkit {words} {closing}', sys.executable],
+        cwd=synced, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == status
+    assert ended.stderr == ""
+
+
+def test_another_program_writes_into_no_file_if_streams_are_closed(
+    tmp_path: Path,
+) -> None:
+    """The numbers of closed streams are taken before a command opens a file."""
+    code = (
+        "import os, subprocess\n"
+        "from toolkit.cli.output import open_closed_streams\n"
+        "open_closed_streams()\n"
+        "with open('rows', 'wb') as rows:\n"
+        "    os.set_inheritable(rows.fileno(), True)\n"
+        "    subprocess.run(['sh', '-c', 'echo out; echo err >&2'], close_fds=False, check=True)\n"
+    )
+    command = ["sh", "-c", '"$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
+    assert (
+        subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode == 0
+    )
+    assert (tmp_path / "rows").read_bytes() == b""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "verify --help", "--version"])
+def test_help_that_nobody_reads_is_no_error(words: str, unbuffered: str) -> None:
+    """``toolkit --help | true`` and a full disk end without a traceback."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "toolkit", *words.split()],
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (ExitStatus.DONE, "")
+
+
 @pytest.mark.slow
 def test_a_schedule_survives_its_log_and_a_rotated_token(
     server, tmp_path: Path, capsys

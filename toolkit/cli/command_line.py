@@ -25,7 +25,12 @@ from toolkit.base.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.cli.exit_status import ExitStatus, exit_help, help_width
-from toolkit.cli.output import abandon_broken_streams, log_format, print_message
+from toolkit.cli.output import (
+    abandon_broken_streams,
+    log_format,
+    open_closed_streams,
+    print_message,
+)
 from toolkit.cli.shared_options import PATH_ARGUMENTS, CommandParser
 from toolkit.drawing.wording import counted
 from toolkit.version import __version__
@@ -76,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
     words = list(arguments)
+    open_closed_streams()
     _show_any_character()
 
     with warnings.catch_warnings(), sigterm_as_interrupt():
@@ -96,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_message("interrupted", event="interrupted")
             return int(ExitStatus.INTERRUPTED)
+        except SystemExit:  # after help or a mistake, which may be in a buffer
+            abandon_broken_streams()
+            raise
 
         with log_format(given.log_format):
             status = _run(given)
@@ -193,7 +202,7 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
         The commands whose options are needed. The others only have a name and a summary, which saves the
         time of importing them. If omitted, all commands have their options.
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="toolkit",
         description="Failed runs and vector indexes: load, keep, report, query.",
         epilog=f"{textwrap.fill(_SERVICE_HELP, help_width())}\n\n{exit_help()}",

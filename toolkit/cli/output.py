@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from toolkit.base.errors import ToolkitError, UnexpectedResultWarning
@@ -36,6 +37,7 @@ Progress = Callable[[int, int | None], None]
 _FORMAT: ContextVar[LogFormat] = ContextVar("_FORMAT", default="plain")
 _LONGEST: Final = 2_000  # characters of a message: a terminal shows a screen of them
 _END: Final = 400  # of them from the end, where the next step is
+_LAST_STREAM: Final = 2  # number of standard error
 _PROGRESS: Final = 30.0  # seconds between two lines of progress
 
 
@@ -132,6 +134,26 @@ def shortened(text: str) -> str:
 
     left_out = len(text) - _LONGEST
     return f"{text[: _LONGEST - _END]} … ({left_out:,} characters left out) … {text[-_END:]}"
+
+
+def open_closed_streams() -> None:
+    """Open the null device instead of standard streams that were closed, for example by ``>&-``.
+
+    Python has None for them. The next file that is opened would get the number of such a stream, so that the
+    output of another program would end up in it.
+    """
+    streams = {"stdin": "r", "stdout": "w", "stderr": "w"}
+    closed = [name for name in streams if getattr(sys, name) is None]
+    if not closed:
+        return
+
+    # files get the lowest free number
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name in closed:
+        stream = Path(os.devnull).open(streams[name], encoding="utf-8")  # noqa: SIM115 - open to the end
+        setattr(sys, name, stream)
 
 
 def abandon_broken_streams() -> None:

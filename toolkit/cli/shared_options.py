@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -37,7 +37,8 @@ PATH_ARGUMENTS: Final = frozenset(
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, which accepts options between paths: ``verify A --max-age 1h B``.
 
-    The parser of the standard library takes all values of one argument from one place in the command line.
+    The parser of the standard library takes all values of one argument from one place in the command line. In
+    Python 3.11, it also fails if nobody reads the help, as in ``toolkit --help | true``.
     """
 
     _is_intermixed = False
@@ -56,6 +57,10 @@ class CommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_intermixed = False
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        with suppress(OSError):
+            super()._print_message(message, file)
 
 
 def add_command(
