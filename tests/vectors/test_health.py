@@ -313,6 +313,32 @@ def test_what_holds_no_vectors_is_an_error(value):
         tk.audit_vectors(value)
 
 
+@pytest.mark.parametrize("text", ["{'year': 2024}", '{"year": 20', "year=2024", "{]}"])
+def test_metadata_that_is_not_json_is_an_error_of_the_rows(text):
+    """The audit names the rows for which reading the fields raises an error, and what to do."""
+    frame = to_frame(healthy_rows(200, seed=2))
+    frame["metadata"] = frame["metadata"].astype(object)
+    frame.loc[[3, 7], "metadata"] = text
+    with pytest.raises(InputError, match="not JSON"):
+        tk.explode_metadata(frame)
+    audit = tk.audit_vectors(frame)
+    row = audit.frame.set_index("finding").loc["metadata not JSON"]
+    assert (row["severity"], row["count"]) == ("error", 2)
+    assert list(row["ids"]) == frame["id"].iloc[[3, 7]].tolist()
+    assert row["call"].startswith("tk.update_vectors(")
+    assert "metadata not JSON" in audit.verdict
+
+
+def test_metadata_that_other_functions_read_is_no_finding():
+    """Not a number, and integers of any size, are read by `explode_metadata`."""
+    frame = to_frame(healthy_rows(200, seed=2))
+    frame["metadata"] = frame["metadata"].astype(object)
+    frame.loc[3, "metadata"] = '{"score": NaN, "year": 2024}'
+    frame.loc[4, "metadata"] = f'{{"year": {"9" * 5_000}}}'
+    tk.explode_metadata(frame)
+    assert "metadata not JSON" not in set(tk.audit_vectors(frame).frame["finding"])
+
+
 def test_names_from_data_are_masked_and_escaped():
     """A field's name and an id with markup, and a secret in a field's name."""
     rows = healthy_rows(200, seed=2)

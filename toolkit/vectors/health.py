@@ -315,6 +315,7 @@ def _of_namespace(
     has_metadata = rows["metadata"] != 0
     if has_metadata.mean() >= _HALF:
         yield from of_rows("without metadata", ids[~has_metadata])
+    yield from of_rows("metadata not JSON", ids[rows["unreadable"]])
     yield from _metadata(index.fields.get(name, {}), with_metadata)
 
 

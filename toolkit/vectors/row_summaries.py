@@ -12,15 +12,16 @@ of the direction, which takes 64 bytes. Vectors and text are kept only of rows t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from toolkit.tables.json_rows import json_value
 from toolkit.vectors.rounding import SKETCH, sketches
 from toolkit.vectors.row_draws import row_draws
 from toolkit.vectors.similar_texts import TextSample
@@ -152,8 +153,8 @@ class Summarizing:
         return summary
 
     def _add(self, batch: VectorBatch, start: int, summary: RowSummary) -> None:
-        values, spellings = _decoded(batch.metadata)
-        part = _per_row(batch, spellings)
+        decoded = _decoded(batch.metadata)
+        part = _per_row(batch, decoded)
         usable = part["usable"].to_numpy()
         if self.with_sketches:
             summary.sketches.append(_sketches_of(batch))
@@ -164,7 +165,7 @@ class Summarizing:
             summary.sampled.append((start + positions[chosen], matrix[chosen]))
             summary.texts.add(batch.namespaces, batch.data, positions[chosen], start)
 
-        summary.fields.add(batch, values)
+        summary.fields.add(batch, decoded.values)
         summary.rows.append(part)
         merge_extremes(summary.extremes, _extremes(batch))
 
@@ -222,7 +223,7 @@ def _extremes(batch: VectorBatch) -> Extremes:
     return extremes
 
 
-def _per_row(batch: VectorBatch, metadata: list[str]) -> pd.DataFrame:
+def _per_row(batch: VectorBatch, metadata: _Decoded) -> pd.DataFrame:
     """Return the summary of each row; see `IndexRows`."""
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
@@ -245,7 +246,8 @@ def _per_row(batch: VectorBatch, metadata: list[str]) -> pd.DataFrame:
         "vector": vector,
         "sparse": batch.sparse,
         "text": _text_hashes(batch.data),
-        "metadata": _text_hashes(metadata),
+        "metadata": _text_hashes(metadata.spellings),
+        "unreadable": metadata.unreadable,
         "usable": finite & (norm > 0),
     })  # fmt: skip
 
@@ -270,26 +272,42 @@ def _hashes(matrix: Matrix) -> Hashes:
     return sums | np.uint64(1)  # 0 means no vector
 
 
-def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
-    """Return the decoded metadata, and a normal form of each, with sorted names; 1 and 1.0 stay different.
+class _Decoded(NamedTuple):
+    """The metadata of the rows of a batch."""
 
-    If metadata is not JSON, the decoded value is None and the normal form is the original.
-    """
-    values: list[Any] = []
-    spellings = []
-    for text in metadata:
-        value, spelling = None, text or ""
-        if text:
-            with suppress(
-                msgspec.DecodeError, ValueError, OverflowError, RecursionError
-            ):
-                value = msgspec.json.decode(text)
-                spelling = msgspec.json.encode(value, order="deterministic").decode()
+    values: list[Any]
+    """Decoded values; None if there is no metadata, or if it is not JSON."""
+    spellings: list[str]
+    """A normal form of each, with sorted names; 1 and 1.0 stay different. If it is not JSON, the original."""
+    unreadable: npt.NDArray[np.bool_]
+    """Whether the metadata of each row is not JSON."""
 
-        values.append(value)
-        spellings.append(spelling)
 
-    return values, spellings
+def _decoded(metadata: list[str | None]) -> _Decoded:
+    """Decode the metadata of rows."""
+    values: list[Any] = [None] * len(metadata)
+    spellings = [text or "" for text in metadata]
+    unreadable = np.zeros(len(metadata), dtype=bool)
+    for row, text in enumerate(metadata):
+        if not text:
+            continue
+        try:
+            value = msgspec.json.decode(text)
+            spellings[row] = msgspec.json.encode(value, order="deterministic").decode()
+            values[row] = value
+        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+            unreadable[row] = not _is_json(text)
+
+    return _Decoded(values, spellings, unreadable)
+
+
+def _is_json(text: str) -> bool:
+    """Return whether `explode_metadata` and filters can read metadata that the fast decoder refuses."""
+    try:
+        json_value(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def metadata_fields(text: str | None) -> set[str] | None:
@@ -297,7 +315,7 @@ def metadata_fields(text: str | None) -> set[str] | None:
     if not text:
         return None
 
-    (value,), _ = _decoded([text])
+    (value,), _, _ = _decoded([text])
     if not isinstance(value, dict):
         return set()
 

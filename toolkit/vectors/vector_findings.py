@@ -113,6 +113,11 @@ FINDINGS: Final = {
         "A filter never matches these rows, as others have metadata.",
         "Upsert their metadata.",
     ),
+    "metadata not JSON": (
+        "error",
+        "No filter matches these rows, and explode_metadata raises an error for them.",
+        "Write their metadata again as JSON objects.",
+    ),
     "field missing": (
         "warning",
         "A filter on the field never matches these rows; nearly all others have the field.",
@@ -157,6 +162,7 @@ _CALLS: Final = {
     "hub": _LOOK,
     "id almost equal": _LOOK,
     "without metadata": _METADATA,
+    "metadata not JSON": _METADATA,
     "field missing": _METADATA,
     "field of several types": _METADATA,
     "field rare and alike": _METADATA,

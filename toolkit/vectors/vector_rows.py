@@ -246,11 +246,11 @@ class IndexRows:
 
     `rows` has one row per vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
     `vector`, `sparse`, `text` and `metadata` (hashes, 0 if missing; the order of names in metadata does not
-    count), `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally
-    frequent ones. `sketches` has one row per row of `rows`, NaN if the vector is not usable (see
-    `toolkit.vectors.rounding`), or no row if they are not kept. `sampled` contains, per namespace, the
-    positions in `rows` and the vectors of usable rows of the usual dimension. `texts` has the text of some of
-    these rows.
+    count), `unreadable` (whether the metadata is not JSON), `usable`. `usual` is the most frequent dimension
+    of each namespace, or the largest of equally frequent ones. `sketches` has one row per row of `rows`, NaN
+    if the vector is not usable (see `toolkit.vectors.rounding`), or no row if they are not kept. `sampled`
+    contains, per namespace, the positions in `rows` and the vectors of usable rows of the usual dimension.
+    `texts` has the text of some of these rows.
     """
 
     rows: pd.DataFrame
@@ -348,6 +348,7 @@ _NUMBERS: Final = {
     "sparse": np.uint64,
     "text": np.uint64,
     "metadata": np.uint64,
+    "unreadable": np.bool_,
     "usable": np.bool_,
 }
 """Columns of `IndexRows.rows` that are numbers."""
