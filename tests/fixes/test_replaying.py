@@ -61,6 +61,24 @@ def test_the_response_is_compared_by_the_group_of_the_error(
     assert dict(received.headers)["X-Tenant"] == "a"
 
 
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [(b"no stock for figs today", "same failure"), (b"full", "another failure")],
+)
+def test_words_that_all_failures_show_to_be_values_may_differ(
+    body, outcome, application
+):
+    """One request of the group is sent, and its response has another of these words."""
+    application.status, application.body = 500, body
+    fruits = ("apples", "pears", "plums", "kiwis")
+    frame = failures(*(f"no stock for {fruit} today" for fruit in fruits))
+    signed = tk.group_failures(frame).assign(frame)
+    for rows in (frame, signed):
+        replays = tk.replay_failure(rows, application.url, progress=False).frame
+        assert replays["outcome"].tolist() == [outcome]
+        assert set(replays["group"]) == set(signed["signature"])
+
+
 def test_one_failure_per_group_is_sent_the_latest(application):
     """Others are sent if you ask for them."""
     frame = failures("no order 1", "no order 2", "disk full", "no order 3")

@@ -183,6 +183,25 @@ def test_the_memory_knows_earlier_groups_and_keeps_the_first_time(services):
     assert metadata["workflows"] == ["https://shop.example/checkout"]
 
 
+def test_the_row_of_a_joined_group_replaces_the_rows_of_its_earlier_ids(services):
+    """A sync joins two groups to one: the memory has one row with the earliest of the first times."""
+    service = services["dense"]
+    options = {"namespace": "joined", "progress": False}
+    old = failures("disk full", "no route", day="2026-01-01")
+    tk.index_failures(old, service, **options)
+    first, second = tk.group_failures(old).frame["group"]
+    new = failures("teapot", day="2026-03-01")
+    (present,) = tk.group_failures(new).frame["group"]
+    new.attrs["renamed"] = {first: present, second: present}
+    for _ in range(2):
+        assert tk.index_failures(new, service, **options) == 1
+        stored = tk.load_vectors(service, namespace="joined")
+        assert stored["id"].to_list() == [present]
+        metadata = json.loads(stored["metadata"][0])
+        assert metadata["first_at"] == old["failed_at"].min().isoformat()
+        assert metadata["last_at"] == new["failed_at"].max().isoformat()
+
+
 def test_no_failures_and_foreign_rows_are_no_error(services):
     """An empty frame has no rows; rows of another origin in the namespace are ignored."""
     service = services["dense"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pytest
@@ -12,7 +13,11 @@ import pytest
 import toolkit as tk
 from toolkit.analysis import error_signatures
 from toolkit.cli import main
+from toolkit.errors import InputError
+from toolkit.signatures.signing import Learned, document_of, sign
 from toolkit.snapshots.manifest import read_manifest
+from toolkit.snapshots.syncing import sync_load
+from toolkit.widgets.failure_grouping import FailureGrouping
 
 FRUITS = ("apples", "pears", "plums", "figs", "kiwis", "limes")
 NAMES = ("ann", "bob", "eve", "joe", "kim", "lee")
@@ -208,6 +213,45 @@ def test_an_earlier_id_that_a_group_has_again_is_the_id_of_that_group(
     assert list(found["response_body"]) == ["cannot sell figs to kim"]
 
 
+def test_erasing_keeps_the_joins_of_templates_that_are_still_used():
+    """Otherwise, a message that arrives later would get the id from before the join."""
+    trace = (
+        'Traceback (most recent call last):\n  File "/app/a.py", line 1, in total\n'
+        "NameError: name apples is not defined in this place"
+    )
+    texts = [f"name {fruit} is not defined in this place" for fruit in FRUITS]
+    learned = Learned().extended(sign([trace]).values())
+    learned = learned.extended(sign(texts[:2], learned).values())
+    learned = learned.joined_by([document_of(text) for text in texts[2:]])
+    kept = learned.extended(sign(texts, learned).values())
+    only = kept.only(sign([trace, *texts[1:]], kept).values())
+    for text in texts:
+        assert sign([text], only)[text].id == sign([text], kept)[text].id
+
+
+def test_recovered_rows_have_the_ids_of_today(sync, store, clock, made):
+    """A file that an interrupted sync left has the ids from before the groups were joined."""
+    entries = _entries(made, [f"no stock for {fruit} today" for fruit in FRUITS])
+    sync(entries[:2])
+    (early,) = (file.path for file in read_manifest(store).files)
+    left = (store.path / early).read_bytes()
+    clock.forward(days=1)
+    (present,) = set(sync(entries).joined.values())
+    (damaged,) = (
+        file.path
+        for file in read_manifest(store).files
+        if file.path.startswith(early.rpartition("/")[0])
+    )
+    (store.path / early).write_bytes(left)
+    (store.path / damaged).unlink()
+    clock.forward(days=1)
+    load = made.load(entries[2:])
+    changes = sync_load(load, store, clock=clock, batch_bytes=1, repair=True)
+    assert changes.lost == 0
+    assert set(_ids(store).values()) == {present}
+    assert len(read_manifest(store).learned.renamed) == 2
+
+
 def _hourly(made, fruits):
     """Entries that failed once per hour, and the time after the last one."""
     first = made.start - pd.Timedelta(hours=len(fruits) + 3)
@@ -278,3 +322,56 @@ def test_rules_with_earlier_ids_apply_wherever_rules_are_read(sync, store, clock
         str(store.path), target, times[30], now=made.start, rules=rules
     )
     assert check.before + check.after == 120
+
+
+@pytest.fixture
+def joined(sync, store, clock, made):
+    """A snapshot whose groups were joined: the store, the earlier ids, and the present one."""
+    entries, _ = _hourly(made, FRUITS)
+    sync(entries[:2])
+    earlier = list(_ids(store).values())
+    clock.forward(days=1)
+    (present,) = set(sync(entries).joined.values())
+    return store, earlier, present
+
+
+def test_a_plan_knows_the_present_and_the_earlier_ids(joined):
+    """Whatever the failures come from, also if a few rows do not show which words are values."""
+    store, earlier, present = joined
+    frame = tk.read_snapshot(store.path)
+    for failures in (str(store.path), tk.open_snapshot(store.path), frame, frame[:1]):
+        assert tk.group_failures(failures).frame["group"].tolist() == [present]
+        for group in (*earlier, present):
+            plan = tk.plan_redrive(failures, actions={group: "delete"})
+            assert set(plan.frame["group"]) == {present}
+            assert plan.options["actions"] == {present: "delete"}
+
+
+def test_two_actions_for_groups_that_are_one_are_refused(joined):
+    """Nobody knows which of them is meant; the same action twice is one action."""
+    store, (first, second), present = joined
+    plan = tk.plan_redrive(str(store.path), actions={first: "resume", second: "resume"})
+    assert plan.options["actions"] == {present: "resume"}
+    with pytest.raises(InputError, match=f"'resume' and 'delete' for .*{present}"):
+        tk.plan_redrive(str(store.path), actions={first: "resume", second: "delete"})
+
+
+def test_a_few_rows_of_a_snapshot_keep_their_groups(joined):
+    """They do not show which words are values, so each function has the stored id."""
+    store, _, present = joined
+    frame = tk.read_snapshot(store.path)[:1]
+    assert tk.group_failures(frame).assign(frame)["signature"].tolist() == [present]
+    check = tk.check_fix(frame, present, frame["failed_at"][0])
+    assert check.group == present
+    similar = tk.find_similar_failures(frame, str(store.path)).frame
+    assert set(similar["group"]) == {present}
+
+
+def test_a_panel_applies_rules_for_earlier_groups(joined):
+    """As `group_failures` does with the same frame and rules."""
+    store, (earlier, _), present = joined
+    frame = tk.read_snapshot(store.path)
+    rules = tk.GroupRules(f'name {earlier} "Shelves"')
+    grouping = FailureGrouping(frame, rules, ZoneInfo("UTC"))
+    shown = grouping.groups.frame[["group", "title"]].to_dict("records")
+    assert shown == [{"group": present, "title": "Shelves"}]

@@ -466,8 +466,7 @@ def _since(
 ) -> Sides:
     """Divide the rows of one frame at a time."""
     rows = comparable(failures, "before", rules, signed=signed)
-    if SIGNATURE in rows.column_names:
-        rules = with_learned(rules, failures)
+    rules = with_learned(rules, failures)
     when = when_failed(rows)
     start = division.start
     is_recent, is_earlier = (when >= start).to_numpy(), (when < start).to_numpy()
@@ -520,8 +519,9 @@ def _of_frames(
         comparable(before, "before", rules, signed=signed),
         comparable(after, "after", rules, signed=signed),
     ]
-    if signed:
-        rules = with_learned(rules, latest)
+    # the later frame comes last, because it knows more of the ids that groups have had
+    for frame in (latest if signed else after, before, after):
+        rules = with_learned(rules, frame)
     check_order(*parts)
     notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
     is_one_history = exposure not in {None, 1} or are_spans(before, after, parts)

@@ -63,6 +63,7 @@ from toolkit.failures.signed_failures import (
     split_columns,
     with_learned,
     with_rules,
+    with_stored,
 )
 
 _DOING: Final = "grouping failures"
@@ -223,7 +224,7 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
 
     rules = with_learned(rules, failures)
     counts, latest = stored
-    rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
+    rows = read_rows(latest, rules)
     contains = counts["contains_"].combine_chunks().dictionary_encode()
     texts: list[str | None] = contains.dictionary.to_pylist()
     signed = SignedRows(
@@ -234,7 +235,7 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
         contains.indices.to_numpy().astype(np.int64),
     )
     counted = with_rules(
-        _with_stored(rows._replace(table=counts, signed=signed), counts[SIGNATURE]),
+        with_stored(rows._replace(table=counts, signed=signed), counts[SIGNATURE]),
         rules,
     )
     groups, _ = grouped_rows(rows, rules)
@@ -265,13 +266,6 @@ def stored_rows(
     columns = [*grouped_columns(with_learned(rules, failures), names), SIGNATURE]
     selected = select_timed(failures, columns, doing=_DOING)
     return counts, latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
-
-
-def _with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:
-    """Return the rows with the stored signatures as groups."""
-    encoded = ids.combine_chunks().dictionary_encode()
-    alone = encoded.indices.to_numpy().astype(np.int64)
-    return rows._replace(alone=alone, groups=alone, ids=encoded.dictionary.to_pylist())
 
 
 def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
@@ -338,9 +332,7 @@ def groups_of_signatures(
     `needed` are further columns that earlier steps of the rows use.
     """
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS, needed=needed)
-    groups, positions = grouped_rows(
-        _with_stored(read_rows(latest, rules), latest[SIGNATURE]), rules
-    )
+    groups, positions = grouped_rows(read_rows(latest, rules), rules)
     ids = groups.frame["group"].iloc[positions]
 
     return groups, dict(zip(latest[SIGNATURE].to_pylist(), ids, strict=True))

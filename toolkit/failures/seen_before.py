@@ -30,7 +30,7 @@ from toolkit.failures.remembered import (
     stored_text,
 )
 from toolkit.failures.selection import typed_rows
-from toolkit.failures.signed_failures import read_rules
+from toolkit.failures.signed_failures import read_rules, with_learned
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.text_index import Match, TextIndex
 from toolkit.loading.text_embedding import Embed, check_embed
@@ -272,8 +272,9 @@ def find_similar_failures(
     """
     k, given = whole("k", k), read_rules(rules)
     if isinstance(history, Service):
-        new = comparable(failures, "failures", given)
+        new = comparable(failures, "failures", given, signed=True)
         name = unmasked("namespace", checked_text("namespace", namespace))
+        given = with_learned(given, failures)
         return _similar_remembered(new, history, given, k, name, embed)
 
     check_memory(given, failures=failures, history=history)
@@ -284,6 +285,7 @@ def find_similar_failures(
     outcomes = find_retry_outcomes(
         history, runs=runs, retried=retried, retention=retention
     )
+    given = with_learned(with_learned(given, failures), history)
     groups, ids = grouped(pa.concat_tables([new, old]), given)
 
     return _similar(new, old, ids, groups, outcomes, k)

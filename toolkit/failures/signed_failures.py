@@ -31,8 +31,10 @@ from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.tables.signed_rows import (
+    SIGNATURE,
     BodyReader,
     SignedRows,
+    are_signed,
     sign_rows,
 )
 
@@ -133,11 +135,16 @@ class SignedFailures(NamedTuple):
 def read_rows(
     failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
 ) -> SignedFailures:
-    """Read failures, with columns that later rules may name. The rules are not applied yet."""
+    """Read failures, with columns that later rules may name. The rules are not applied yet.
+
+    Rows with stored signatures keep them. A few rows of a snapshot do not show which words are values, so
+    that they would get other ids than the snapshot has.
+    """
     names = opened(failures, doing=_DOING).names
-    wanted = list(
-        dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names))
-    )
+    wanted = with_labels([*grouped_columns(rules), *columns], names)
+    if SIGNATURE in names:
+        wanted.append(SIGNATURE)
+    wanted = list(dict.fromkeys(wanted))
     table = select_timed(failures, wanted, doing=_DOING).whole_table(_DOING)
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
@@ -147,8 +154,18 @@ def read_rows(
         [numbers[document.id] for document in signed.documents], dtype=np.int64
     )
     alone = of_document[signed.codes]
+    rows = SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
+    if SIGNATURE in names and are_signed(table[SIGNATURE]):
+        return with_stored(rows, table[SIGNATURE])
 
-    return SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
+    return rows
+
+
+def with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:
+    """Return the rows with the stored signatures as groups."""
+    encoded = ids.combine_chunks().dictionary_encode()
+    alone = encoded.indices.to_numpy().astype(np.int64)
+    return rows._replace(alone=alone, groups=alone, ids=encoded.dictionary.to_pylist())
 
 
 def with_rules(rows: SignedFailures, rules: GroupRules) -> SignedFailures:

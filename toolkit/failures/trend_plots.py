@@ -29,7 +29,7 @@ from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped_rows, times_and_groups
 from toolkit.failures.over_time import FailureTrend, Markers, failure_trend
-from toolkit.failures.signed_failures import read_rows
+from toolkit.failures.signed_failures import read_rows, with_learned
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.time_bins import bin_width
 from toolkit.failures.trend_bars import DrawnLayout, Layout, TrendBars
@@ -297,6 +297,7 @@ def plot_failure_groups(
     if now is not None:
         now = parse_time(now, exact=True, name="now")
     check_drawing(ax, theme)
+    rules = with_learned(rules, failures)
     rows = read_rows(failures, rules)
     grouped, codes = grouped_rows(rows, rules)
     table = times_and_groups(rows, grouped, codes)

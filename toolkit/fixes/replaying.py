@@ -25,6 +25,7 @@ from toolkit.base.progress import ProgressBar, ProgressOption, checked_progress
 from toolkit.base.times import Duration, parse_duration
 from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted
+from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
 from toolkit.failures.selection import typed_rows
 from toolkit.failures.signed_failures import GROUPED
@@ -42,6 +43,7 @@ from toolkit.service.signatures import sign_delivery, signing_keys
 from toolkit.signatures.headlines import error_text
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
+from toolkit.tables.signed_rows import SIGNATURE
 
 SUCCEEDED: Final = "succeeded"
 SAME: Final = "same failure"
@@ -187,7 +189,7 @@ def replay_failure(
     key = None if keys is None else signing_keys(keys)[0]
     if signed_url is not None:
         signed_url = text("signed_url", signed_url, empty=False)
-    rows = _rows(failures)
+    rows, rules = _rows(failures)
     chosen = _chosen(rows, per_group)
     requests = [
         _addressed(request_of(row).fill_in(filled), base) for row in _records(chosen)
@@ -211,7 +213,7 @@ def replay_failure(
             sent.append(_send(pool, request, headers, limit))
             bar.add(1)
 
-    replays = Replays(_compared(chosen, requests, sent))
+    replays = Replays(_compared(chosen, rules, requests, sent))
     del known_secrets
     return replays
 
@@ -256,15 +258,16 @@ def _application(to: str, confirm: str | None) -> SplitResult:
     return address
 
 
-def _rows(failures: Any) -> pd.DataFrame:
-    """Return the rows with the group and title of each."""
+def _rows(failures: Any) -> tuple[pd.DataFrame, GroupRules]:
+    """Return the rows with the group and title of each, and the rules that were learned from all rows."""
     if isinstance(failures, pd.Series):
         failures = failures.to_frame().T.infer_objects()
     frame = checked_frame("failures", failures, *GROUPED, "headers", "body")
     groups, ids = grouped(frame)
     titles = groups.frame.set_index("group")["title"]
 
-    return frame.assign(group=ids, title=titles.reindex(ids).to_numpy())
+    rows = frame.assign(group=ids, title=titles.reindex(ids).to_numpy())
+    return rows, groups.rules
 
 
 def _chosen(rows: pd.DataFrame, per_group: int | None) -> pd.DataFrame:
@@ -359,17 +362,23 @@ def _problem(error: Exception) -> str:
 
 
 def _compared(
-    chosen: pd.DataFrame, requests: Sequence[FailedRequest], answers: Sequence[_Answer]
+    chosen: pd.DataFrame,
+    rules: GroupRules,
+    requests: Sequence[FailedRequest],
+    answers: Sequence[_Answer],
 ) -> pd.DataFrame:
     """Return one row per request, with the outcome by the group of the new response."""
-    _, groups = grouped(_as_failures(chosen, answers))
+    # both are grouped by their responses, because a stored signature is that of the recorded one
+    recorded = chosen.drop(columns=SIGNATURE, errors="ignore")
+    _, groups = grouped(recorded, rules)
+    _, new_groups = grouped(_as_failures(recorded, answers), rules)
     redact = Redactor()
     rows = []
-    pairs = zip(_records(chosen), requests, answers, groups, strict=True)
-    for row, request, answer, group in pairs:
+    pairs = zip(_records(chosen), requests, answers, groups, new_groups, strict=True)
+    for row, request, answer, group, new_group in pairs:
         replayed = {
             "sent_to": redact.url(request.url),
-            "outcome": _outcome(answer, is_same=group == row["group"]),
+            "outcome": _outcome(answer, is_same=new_group == group),
             "response_status": answer.status,
             "error": _error(answer, redact),
             "seconds": answer.seconds,

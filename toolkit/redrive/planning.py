@@ -15,10 +15,12 @@ from toolkit.base.arguments import choice, nearest, texts
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.times import parse_duration
 from toolkit.failures.classes import classify_failures
+from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
 from toolkit.failures.lifetimes import find_expiring
 from toolkit.failures.retention import retention_of
 from toolkit.failures.selection import opened, select
+from toolkit.failures.signed_failures import present_ids, with_learned
 from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.choices import ACTIONS, LEAVE, LEFT_OUT, Action, Choices, marks_of
 from toolkit.redrive.ledger import returned_entries
@@ -26,6 +28,7 @@ from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan import RedrivePlan, duration_text
 from toolkit.redrive.plan_file import COLUMNS
 from toolkit.tables.frames import to_frame
+from toolkit.tables.signed_rows import SIGNATURE
 
 _DOING: Final = "planning a redrive"
 _NEEDED: Final = (
@@ -38,6 +41,7 @@ _KNOWN: Final = (
     "failure_callback",
     "gone_before",
     "response_headers",
+    SIGNATURE,
 )
 
 
@@ -65,10 +69,10 @@ def plan_redrive(
         As `load_failures` returns it, or some rows of it; the path of a snapshot, or a value of
         `open_snapshot`. Stored entries that have left the queue are left.
     actions : str or dict, optional
-        One action for all, or a dict with one action per group (by the ids of `group_failures`; other groups
-        are left): ``"resume"`` from the step that failed, ``"restart"`` from the beginning, ``"failure
-        function"`` once more, ``"delete"``, ``"leave"``. If omitted, runs are resumed, or restarted if
-        `changed` names the workflow.
+        One action for all, or a dict with one action per group (by the ids of `group_failures`, also those
+        from before a sync joined groups; other groups are left): ``"resume"`` from the step that failed,
+        ``"restart"`` from the beginning, ``"failure function"`` once more, ``"delete"``, ``"leave"``. If
+        omitted, runs are resumed, or restarted if `changed` names the workflow.
     idempotent : iterable of str
         Workflow URLs whose runs may be restarted, although that repeats every side effect of earlier steps.
         If a run of another workflow needs a restart, it is left.
@@ -149,15 +153,14 @@ def plan_redrive(
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
 
     # 1. the kind of each failure, and the class of the kind
-    groups, ids = grouped(frame)
+    groups, ids = grouped(frame, with_learned(GroupRules(), failures))
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]
 
     if isinstance(wanted, Mapping):
-        wanted = {
-            choice("actions", group, titles.index): action
-            for group, action in wanted.items()
-        }
+        wanted = _of_present_groups(wanted, present_ids(failures))
+        for group in wanted:
+            choice("actions", group, titles.index)
 
     classes = classify_failures(frame).frame["class"]
     rows = frame.assign(
@@ -224,6 +227,23 @@ def _checked_actions(actions: object) -> dict[str, str] | str | None:
         }
 
     return _checked("actions", actions, "; or a dict from group to action")
+
+
+def _of_present_groups(
+    actions: Mapping[str, str], renamed: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the action of each group, by the ids that groups have since a sync joined them with others."""
+    present: dict[str, str] = {}
+    for group, action in actions.items():
+        own = renamed.get(group, group)
+        if present.setdefault(own, action) != action:
+            raise InputError(
+                "reading actions",
+                got=f"{present[own]!r} and {action!r} for the group {own}, which a sync joined from several",
+                expected="one action per group",
+            )
+
+    return present
 
 
 def _checked(name: str, action: object, otherwise: str = "") -> str:

@@ -209,6 +209,7 @@ class Learned(msgspec.Struct, frozen=True):
                 if message in messages
             },
             frames=tuple(frame for frame in self.frames if frame[0] in errors),
+            joined={old: new for old, new in self.joined.items() if old in templates},
             renamed={old: new for old, new in self.renamed.items() if new in ids},
         )
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from toolkit.base.errors import SnapshotDamagedError
 from toolkit.base.times import from_milliseconds
+from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots import data_files
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, DataFile, Part
 from toolkit.snapshots.manifest import REPAIRED, ListedFile, Manifest, StoredCheckpoint
@@ -47,6 +48,7 @@ from toolkit.snapshots.row_index import (
     read_index,
 )
 from toolkit.snapshots.transaction import Damage, Transaction
+from toolkit.tables.signed_rows import BodyReader, with_renamed, with_signatures
 
 _BATCH_ROWS: Final = 1_000
 """Rows that are read at once. If a page is damaged, the batches before it are recovered."""
@@ -94,6 +96,7 @@ class Repair:
             if damage.present and not damage.is_index
         ]
         self._leftovers = transaction.leftovers()
+        self._reader = BodyReader(Redactor())
         self._kept_as = [
             self._keep(damage.listed.path) for damage in lost if damage.present
         ]
@@ -259,7 +262,7 @@ class Repair:
                             pa.Table.from_batches([batch])
                         )
                         if rows.schema.equals(STORED_FAILURES):
-                            yield rows
+                            yield self._with_present_ids(rows)
 
     def _with_current_columns(self, rows: pa.Table) -> pa.Table:
         """Return the rows with the columns of today, if the snapshot was written by an older version."""
@@ -268,6 +271,15 @@ class Repair:
             return data_files.current_columns(rows, "failures")
 
         return rows
+
+    def _with_present_ids(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with the ids of today: a leftover can be from before a sync joined groups."""
+        if self._before.is_older:
+            return rows  # the sync signs all rows
+
+        learned = self._transaction.learned
+        signed, _ = with_signatures(rows, learned, self._reader)
+        return with_renamed(signed, learned.renamed)
 
     def _without_bytes_after_end(
         self, path: str, file: BinaryIO

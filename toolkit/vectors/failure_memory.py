@@ -2,12 +2,13 @@
 
 A row per group: the id is the id of the group, the text is a masked example, and the metadata tell which
 workflows failed, from when to when, and the outcomes of the failures. A group that is stored again keeps the
-first time.
+first time. If a sync has joined groups since, one row takes the place of their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from toolkit.base.arguments import text, unmasked
 from toolkit.base.progress import ProgressOption, checked_progress
 from toolkit.failures.classes import classify_failures
 from toolkit.failures.comparable_rows import comparable
-from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.group_rules import GroupRules, known_of
 from toolkit.failures.grouping import grouped
 from toolkit.failures.outcomes import find_retry_outcomes
 from toolkit.failures.remembered import NAMESPACE, stored_text, time_of
@@ -32,6 +33,7 @@ from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.vectors import list_namespaces
 from toolkit.tables.frames import plain_frame
 from toolkit.tables.metadata_fields import metadata_values
+from toolkit.vectors.removals import delete_vectors
 from toolkit.vectors.upserts import upsert_vectors
 
 _WORKFLOWS: Final = 20  # names that are stored per group
@@ -102,7 +104,7 @@ def index_failures(
     check_embed(embed)
     checked_progress(progress)
     given = with_learned(read_rules(rules), failures)
-    table = comparable(failures, "failures", given)
+    table = comparable(failures, "failures", given, signed=True)
     # before groups, because a wrong `runs` or `retried` is found here
     outcomes = find_retry_outcomes(failures, runs=runs, retried=retried).frame[
         "outcome"
@@ -112,7 +114,17 @@ def index_failures(
         return 0
 
     rows = _latest_rows(table, ids, outcomes)
-    known = _known(service, [*groups.frame["group"]], namespace)
+    names = [*groups.frame["group"]]
+    # rows that were stored before a sync joined these groups
+    earlier = {
+        old: present
+        for old, present in known_of(given).renamed.items()
+        if present in set(names) and old not in set(names)
+    }
+    known = _known(service, [*names, *earlier], namespace)
+    known_of_group: defaultdict[str, list[Mapping[Any, Any]]] = defaultdict(list)
+    for name, values in known.items():
+        known_of_group[earlier.get(name, name)].append(values)
     redactor = service.redactor
 
     texts, metadata = [], []
@@ -120,16 +132,20 @@ def index_failures(
         name = str(group.group)
         row: Any = rows.loc[name]
         texts.append(stored_text(row["response_body"], redactor))
-        metadata.append(_metadata(group, row, known.get(name, {}), redactor))
+        metadata.append(_metadata(group, row, known_of_group[name], redactor))
 
-    made = zip(
-        groups.frame["group"], texts, embeddings(texts, embed), metadata, strict=True
-    )
+    made = zip(names, texts, embeddings(texts, embed), metadata, strict=True)
     stored = (
         {"id": name, "data": example, **fields, "metadata": about}
         for name, example, fields, about in made
     )
-    return upsert_vectors(service, stored, namespace=namespace, progress=progress)
+    count = upsert_vectors(service, stored, namespace=namespace, progress=progress)
+
+    # only now, so that no time is lost if this stops in between
+    replaced = [name for name in known if name in earlier]
+    if replaced:
+        delete_vectors(service, replaced, namespace=namespace, confirm=True)
+    return count
 
 
 def _latest_rows(table: pa.Table, ids: list[str], outcomes: pd.Series) -> pd.DataFrame:
@@ -160,7 +176,7 @@ def _most_frequent(workflows: pd.Series) -> tuple[str, ...]:
 def _known(
     service: Service, groups: list[str], namespace: str
 ) -> dict[str, Mapping[Any, Any]]:
-    """Return the stored metadata of groups."""
+    """Return the stored metadata of groups, by id."""
     if namespace not in list_namespaces(service):
         return {}
 
@@ -168,18 +184,17 @@ def _known(
         service, groups, namespace=namespace, include_vectors=False, include_data=False
     )
     pairs = zip(stored["id"], metadata_values(stored["metadata"]), strict=True)
-    return {name: values for name, values in pairs if isinstance(values, Mapping)}
+    return {str(name): values for name, values in pairs if isinstance(values, Mapping)}
 
 
 def _metadata(
-    group: Any, row: pd.Series, known: Mapping[Any, Any], redactor: Redactor
+    group: Any, row: pd.Series, known: Sequence[Mapping[Any, Any]], redactor: Redactor
 ) -> dict[str, Any]:
     first, last = pd.Timestamp(group.first_at), pd.Timestamp(group.last_at)
-    earlier, later = time_of(known, "first_at"), time_of(known, "last_at")
-    if earlier is not None:
-        first = min(first, earlier)
-    if later is not None:
-        last = max(last, later)
+    for stored in known:
+        first = min(first, time_of(stored, "first_at") or first)
+        last = max(last, time_of(stored, "last_at") or last)
+
     return {
         "title": redactor.text(str(group.title)),
         "template": redactor.text(str(group.template)),

@@ -30,7 +30,12 @@ from toolkit.failures.group_rules import (
 )
 from toolkit.failures.grouping import FailureGroups, grouped_rows, times_and_groups
 from toolkit.failures.over_time import FailureTrend, failure_trend
-from toolkit.failures.signed_failures import SignedFailures, grouped_columns, read_rows
+from toolkit.failures.signed_failures import (
+    SignedFailures,
+    grouped_columns,
+    read_rows,
+    with_learned,
+)
 from toolkit.widgets.shown_code import named_code
 
 # similarity of the messages from which another group counts as similar
@@ -331,6 +336,7 @@ class FailureGrouping:
                 rules.learned,
             )
 
+        rules = with_learned(rules, self._frame)
         self._groups, self._codes = grouped_rows(self._rows, rules)
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)
