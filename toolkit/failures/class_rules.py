@@ -211,6 +211,10 @@ WORDS: Final = (
         (?:cannot|could not|failed to|unable to) (?:coerce|cast|read (?:image|pdf))|does not conform
         foreign key|unterminated
         """),
+    # a thing that a request names, for example a seat; interfaces, such as an endpoint, are below
+    ("poison input", 0.55, r"""
+        (?:is|are) no longer available|(?:has|have) been (?:removed|retired)
+        """),
     ("contract drift", 0.97, r"""
         (?:unknown|unrecognized) (?:keyword )?(?:parameter|argument|field|property)s?\b
         incompatible step (?:name|type)
@@ -224,9 +228,16 @@ WORDS: Final = (
         (?:column|relation|function|field|table) \S{1,80} (?:does not|doesn't) exist
         (?:unknown|unrecognized|unexpected) (?:column|method|enum|service|operation|version)
         cannot (?:query field|(?:get|post|put|delete|patch) /)|method not allowed
-        no longer (?:supported|available)|unsupported (?:api )?version|deprecated
+        no longer supported|unsupported (?:api )?version|deprecated
+        (?:API|endpoint|route|version|model|deployment|feature)s? (?:\S+ ){0,2}no longer available
+        (?:field|column|parameter|property|format|protocol)s? (?:\S+ ){0,2}no longer available
+        (?:page|path|resource|URL)s? (?:\S+ ){0,2}no longer available
+        (?:API|endpoint|route|version|model|feature)s? (?:\S+ ){0,2}been (?:removed|retired)
+        (?:field|column|parameter|property|argument|option)s? (?:\S+ ){0,2}been (?:removed|retired)
+        (?:attribute|function|method|operation)s? (?:\S+ ){0,2}been (?:removed|retired)
+        (?:page|path|resource|URL)s? (?:\S+ ){0,2}been (?:removed|retired)
         no route (?:match(?:es|ed)?|found)|missing required field|schema|code = Unimplemented
-        unsupported media type|no such (?:column|table)|has been (?:removed|sunset|retired)
+        unsupported media type|no such (?:column|table)|(?:has|have|was) been sunset
         wrong wire type|no such (?:method|endpoint|field|operation)
         unknown (?:type|message|path|url|resource|action|command)|unrecogni[sz]ed
         (?:response|payload) (?:shape|structure|format)
@@ -259,6 +270,7 @@ WORDS: Final = (
         authentication (?:failed|required|error)|not authorized|does not have (?:\S+ ){0,3}permission
         login failed|jwt expired|access token expired|code = (?:PermissionDenied|Unauthenticated)
         insufficient (?:scope|permissions?|privileges?)
+        request (?:is |was |has been )?blocked|you have been blocked|configured to block access
         (?:could not|couldn't|failed to) (?:authenticate|verify signature)|must be authenticated
         failed to verify that the (?:\w+ )?request
         NOAUTH|WRONGPASS|pg_hba\.conf|invalid_(?:auth|credentials|api_?key|token)
@@ -319,6 +331,7 @@ WORDS: Final = (
         """),
     ("dependency down", 0.9, r"""
         connection refused|bad gateway|upstream connect error|no healthy upstream|gateway time-?out
+        (?:server|host|node|worker|replica|backend|database)s? (?:\S+ ){0,2}no longer available
         service (?:is )?(?:temporarily |currently )?unavailable|circuit ?breaker|no route to host
         (?:server|system|database|gateway) (?:is )?(?:temporarily |currently )?unavailable
         network is unreachable|database system is (?:shutting down|starting up|in recovery)

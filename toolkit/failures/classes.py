@@ -122,6 +122,12 @@ _ELEMENT: Final = re.compile(
 """Markup within a message. `<class 'decimal.ConversionSyntax'>` has no attribute, and is a name of Python."""
 _ADDRESS: Final = re.compile(r"(?<=://)\S+|\bxmlns(?::\w+)?=\S+")
 """Addresses of the web and of namespaces, whose words name places, for example "http://schemas.example.com"."""
+_OF_EVERY_PAGE: Final = re.compile(
+    r"We can't connect to the server for this app or website at this time\."
+    r"(?:\s+There might be too much traffic or a\s+configuration error\.)?"
+    r"(?:\s+Try again later, or contact the app or website owner\.)?"
+)
+"""Sentences that CloudFront adds to the page of every error, also of a request that it has blocked."""
 _NEGATED: Final = re.compile(
     r"\b(?:not|never|without|(?:is|was|are|were|did|does|has)n['\u2019]t)\s+"
     r"(?:(?:a|an|any|been|caused by|due to) )?$",
@@ -351,12 +357,14 @@ def _affirmed(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _text(document: Document) -> str:
-    """Return the messages of a document without markup and addresses."""
+    """Return the messages of a document without markup, addresses and sentences that say nothing."""
     text = "\n".join(document.messages)
     if "<" in text:
         text = _ELEMENT.sub(" ", text)
     if "://" in text or "xmlns" in text:
         text = _ADDRESS.sub("", text)
+    if "this app or website" in text:
+        text = _OF_EVERY_PAGE.sub(" ", text)
     return text[: _TUNING.most_read]
 
 
