@@ -24,7 +24,9 @@ class Problem:
     since_text, since_note : str
         The same for readers, in the time zone of the report, for example "20:28 today" and "3 h ago".
     failures : int
-        Number of failures, estimated if a sample was analysed.
+        Number of failures.
+    about : str
+        "about " if `failures` is estimated from a sample, otherwise empty.
     rate_text : str
         The rate, compared with the usual rate, for example "50 per hour, usually 0"; of a problem that
         has ended, the failures since then, if any.
@@ -51,6 +53,7 @@ class Problem:
     since_text: str
     since_note: str
     failures: int
+    about: str
     rate_text: str
     bars: tuple[int, ...]
     hot_from: int
@@ -68,7 +71,14 @@ class Problem:
     def to_dict(self) -> dict[str, Any]:
         """Return the facts of the problem as JSON-able values, without strings for readers only."""
         values = asdict(self)
-        for name in ("since_text", "since_note", "rate_text", "hot_from", "link"):
+        for name in (
+            "since_text",
+            "since_note",
+            "about",
+            "rate_text",
+            "hot_from",
+            "link",
+        ):
             del values[name]
         for name in ("since", "until"):
             values[name] = values[name].isoformat(timespec="milliseconds")

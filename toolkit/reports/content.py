@@ -42,6 +42,8 @@ class ReportContent:
     ended_groups : frozenset of str
         Groups whose failures have stopped, although they are many for the time. The short form lists them
         apart from growing groups.
+    estimated_groups : frozenset of str
+        Groups whose numbers of "What changed" are estimated from a sample.
     tz : str
         Time zone of displayed times.
     """
@@ -64,6 +66,7 @@ class ReportContent:
     sections: tuple[Section, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     ended_groups: frozenset[str] = frozenset()
+    estimated_groups: frozenset[str] = frozenset()
     tz: str = field(default_factory=lambda: time_zone().key)
 
     def to_dict(self) -> dict[str, Any]:

@@ -36,7 +36,12 @@ from toolkit.failures.selection import (
     with_time,
 )
 from toolkit.failures.sources import AnyFrame
-from toolkit.reports.group_changes import changes_of_groups, grown_groups
+from toolkit.reports.group_changes import (
+    changes_of_groups,
+    estimate,
+    estimated_changes,
+    grown_groups,
+)
 from toolkit.reports.periods import Trend, trend_of
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.schemas import GONE_BEFORE
@@ -104,6 +109,14 @@ class Story:
     )
     groups: frozenset[str]  # the groups of these failures
     last_start: datetime  # when the last episode began
+    is_estimate: bool  # whether `observed` and `waiting` are estimated from a sample
+
+    @property
+    def about(self) -> str:
+        """Return the word before numbers that are estimated from a sample."""
+        if self.is_estimate:
+            return "about "
+        return ""
 
     @property
     def name(self) -> str:
@@ -125,7 +138,7 @@ class Evidence:
     trend: Trend
     stories: list[Story] = field(default_factory=list)
     explained: float = 0.0  # share of all failures with at least one explanation
-    # one row per group, the most urgent change first
+    # one row per group, the most urgent change first, with numbers of all failures
     changes: pd.DataFrame | None = None
     similar: SimilarFailures | None = None
     offenders: pd.DataFrame | None = None
@@ -152,6 +165,18 @@ class Evidence:
     def sampled(self) -> bool:
         """Return whether a sample of the failures is analysed."""
         return self.total > len(self.sample)
+
+    @property
+    def scale(self) -> float:
+        """Return the number of failures per failure of the sample."""
+        return self.total / max(len(self.sample), 1)
+
+    @property
+    def estimated_groups(self) -> frozenset[str]:
+        """Return the groups whose changes are estimated from a sample."""
+        if self.changes is None:
+            return frozenset()
+        return frozenset(self.changes["group"][self.changes["is_estimate"]])
 
 
 def gather(
@@ -211,17 +236,21 @@ def gather(
         offenders = repeat_offenders(sample)
     if names >= _FUNCTIONS:
         functions = failure_functions(failures, now=fresh.end)
+    changes = changes_of_groups(comparison, trend, groups.frame)
+    if changes is not None:
+        changes = _of_all(changes, groups, trend, fresh, earlier, total / len(sample))
+    waiting = _waiting_groups(failures, sample, groups, total=total, signed=signed)
     evidence = Evidence(
         total=total,
         sample=sample,
         groups=groups.frame,
-        waiting=_waiting_groups(failures, sample, groups, total=total, signed=signed),
+        waiting=waiting,
         classes=classes,
         trend=trend,
-        stories=_stories(incidents, sample, total, groups, classes),
+        stories=_stories(incidents, sample, total, groups, classes, waiting),
         explained=len(explained) / len(sample),
         is_current=fresh.is_current,
-        changes=changes_of_groups(comparison, trend, groups.frame),
+        changes=changes,
         similar=similar,
         offenders=offenders,
         functions=functions,
@@ -316,6 +345,25 @@ def _compared(
         return None
 
     return compare_grouped(before, recent, groups, exposure=trend.exposure)
+
+
+def _of_all(
+    changes: pd.DataFrame,
+    groups: FailureGroups,
+    trend: Trend,
+    fresh: Freshness,
+    earlier: _EarlierLoad | None,
+    scale: float,
+) -> pd.DataFrame:
+    """Return the changes with numbers of all failures. `scale` is their number per failure of the sample."""
+    before = scale
+    if earlier is not None:
+        before = earlier.entries / max(len(earlier.sample), 1)
+    if scale == before == 1:
+        return changes.assign(is_estimate=False)
+
+    period = (trend.since, fresh.end)
+    return estimated_changes(changes, groups.frame, period, before=before, after=scale)
 
 
 def _grouped(
@@ -435,12 +483,14 @@ def _stories(
     total: int,
     groups: FailureGroups,
     classes: pd.DataFrame,
+    waiting_groups: pd.DataFrame,
 ) -> list[Story]:
     titles = groups.frame.set_index("group")["title"]
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
     scale = total / max(len(sample), 1)
+    sizes = sample[SIGNATURE].value_counts()
 
-    stories = []
+    stories: list[Story] = []
     for row, positions in incidents:
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
@@ -494,19 +544,47 @@ def _stories(
             period=row["period"],
             goes_on=bool(row["goes_on"]),
             # the estimate is rounded, so it can exceed the number of all failures
-            observed=min(_estimate(row["observed"], scale), total),
-            expected=_estimate(row["expected"], scale),
+            observed=min(estimate(row["observed"], scale), total),
+            expected=estimate(row["expected"], scale),
             share=min(float(row["share"]), 1.0),
             confidence=float(row["confidence"]),
             chosen=chosen,
-            waiting=_estimate(len(waiting), scale),
+            waiting=estimate(len(waiting), scale),
             last_at=last_at,
             found_class=_class_of(rows[SIGNATURE] if group is None else [group], kinds),
             groups=frozenset(map(str, groups_of)),
             last_start=row["episodes"][-1][0],
+            is_estimate=total > len(sample),
         ))  # fmt: skip
+        is_group = whole and bool(title) and len(rows) == sizes.get(str(group))
+        if stories[-1].is_estimate and is_group:
+            stories[-1] = _of_whole_group(
+                stories[-1], str(group), groups.frame, waiting_groups
+            )
 
     return stories
+
+
+def _of_whole_group(
+    story: Story, group: str, groups: pd.DataFrame, waiting: pd.DataFrame
+) -> Story:
+    """Return the explanation with the exact numbers and times of a group.
+
+    All failures of the group that are in the sample belong to the explanation, and they are all of it. Groups
+    are counted in all failures, so no number has to be estimated. For example, the sample has 22 of 40
+    failures, and misses the first one.
+    """
+    (facts,) = groups[groups["group"] == group].to_dict("records")
+    left = waiting["count"][waiting["group"] == group].sum()
+    return replace(
+        story,
+        start=min(story.start, facts["first_at"].to_pydatetime()),
+        stop=max(story.stop, facts["last_at"].to_pydatetime()),
+        observed=int(facts["count"]),
+        chosen={SIGNATURE: group},
+        waiting=int(left),
+        is_estimate=False,
+    )
 
 
 def _class_of(groups: Iterable[object], kinds: Mapping[str, str]) -> str:
@@ -551,17 +629,6 @@ def _waiting_of(
     if GONE_BEFORE in rows:
         rows = rows[rows[GONE_BEFORE].isna()]
     return rows
-
-
-def _estimate(count: float, scale: float) -> int:
-    """Scale a count of the sample to all failures, rounded to three digits.
-
-    >>> _estimate(1234, 1), _estimate(1234, 10)
-    (1234, 12300)
-    """
-    if scale == 1:
-        return round(count)
-    return round(float(f"{count * scale:.3g}"))
 
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:

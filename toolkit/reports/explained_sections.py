@@ -20,7 +20,6 @@ from toolkit.failures.deliveries import charged_messages
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.explanation_words import (
-    about_in_words,
     episodes_note,
     named,
     number_of,
@@ -285,7 +284,7 @@ class Explained:
             sentence += f" Of {counted(len(changes), 'group')}: {counts}."
         yield self._section(
             "changed", "What changed", sentence, *parts,
-            code=self._comparison_code(), sampled="Groups are counted in a sample of {}.",
+            code=self._comparison_code(), sampled="Estimated from a sample of {}.",
         )  # fmt: skip
 
     def groups(self) -> Iterator[Section]:
@@ -502,7 +501,7 @@ class Explained:
 
     def _selected(self, story: Story) -> str:
         """Return how many failures the code of an action selects, compared with the explanation."""
-        about = about_in_words(self.evidence)
+        about = story.about
         if story.waiting == story.observed:
             return f"The code selects all {about}{counted(story.waiting, 'failure')}."
 
@@ -523,7 +522,7 @@ class Explained:
             ("What happened", named(self.evidence, first, first.name)),
             (
                 "Impact",
-                f"{number_of(self.evidence, first)} ({percent(first.share)}) in {where}",
+                f"{number_of(first)} ({percent(first.share)}) in {where}",
             ),
             ("When", when_in_words(first)),
             *((blank, None) for blank in _BLANKS),

@@ -48,7 +48,7 @@ def _largest_in_words(evidence: Evidence, story: Story) -> str:
     share = percent(story.share)
     when = when_in_words(story, is_current=evidence.is_current)
 
-    return f"the largest explanation is {title}: {number_of(evidence, story)} ({share}) {when}"
+    return f"the largest explanation is {title}: {number_of(story)} ({share}) {when}"
 
 
 def _steady_in_words(trend: Trend) -> str:
@@ -101,7 +101,7 @@ def _newest_in_words(evidence: Evidence, ongoing: Sequence[Problem]) -> str:
 
     since = time_text(newest.since)
     words = named(evidence, story, story.name)
-    return f"{begin} {words}: {number_of(evidence, story)} ({percent(story.share)}) since {since}"
+    return f"{begin} {words}: {number_of(story)} ({percent(story.share)}) since {since}"
 
 
 def _rate_in_words(trend: Trend) -> str:
@@ -121,16 +121,9 @@ def named(evidence: Evidence, story: Story, name: str) -> str:
     return f"{name}, in {places_in_words(evidence, story, story.stated)}"
 
 
-def number_of(evidence: Evidence, story: Story) -> str:
+def number_of(story: Story) -> str:
     """Return the number of failures of an explanation, or an estimate from a sample."""
-    return f"{about_in_words(evidence)}{counted(story.observed, 'failure')}"
-
-
-def about_in_words(evidence: Evidence) -> str:
-    """Return the word before numbers that are estimated from a sample."""
-    if evidence.sampled:
-        return "about "
-    return ""
+    return f"{story.about}{counted(story.observed, 'failure')}"
 
 
 def places_in_words(

@@ -264,12 +264,14 @@ def _report(
     problems: list[Problem] = []
     trend = None
     ended: frozenset[str] = frozenset()
+    estimated: frozenset[str] = frozenset()
     if evidence is not None:
         scale = scale_of(evidence.sample, fresh)
         problems, ended = problems_of(evidence, fresh, scale, clean.value)
         explained += now_section(problems, scale)
         explained += Explained(evidence, counts, scale).sections()
         trend = evidence.trend
+        estimated = evidence.estimated_groups
 
     # the counting sections are masked while they are made, because they draw names
     sections += [section.masked(clean.value, redactor.code) for section in explained]
@@ -316,6 +318,7 @@ def _report(
             "tz": time_zone().key,
         },
         ended_groups=ended,
+        estimated_groups=estimated,
     )
 
 

@@ -9,11 +9,15 @@ growing. These rules combine them:
    earlier period.
 3. A group is growing if it is in `Trend.grown`. If only the comparison calls it growing, it is steady.
 
+If a sample was compared, `estimated_changes` scales the counts to all failures.
+
 As a result, the number of rows with "new" equals the number of new groups in the headline, and every compared
 group is counted exactly once.
 """
 
 from __future__ import annotations
+
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
@@ -70,6 +74,45 @@ def changes_of_groups(
     return frame.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(
         drop=True
     )
+
+
+def estimate(count: float, scale: float) -> int:
+    """Scale a count of the sample to all failures, rounded to three digits.
+
+    >>> estimate(1234, 1), estimate(1234, 10)
+    (1234, 12300)
+    """
+    if scale == 1:
+        return round(count)
+    return round(float(f"{count * scale:.3g}"))
+
+
+def estimated_changes(
+    changes: pd.DataFrame,
+    groups: pd.DataFrame,
+    within: tuple[datetime, datetime],
+    *,
+    before: float,
+    after: float,
+) -> pd.DataFrame:
+    """Return changes of a sample with numbers of all failures, and a column `is_estimate`.
+
+    `before` and `after` are the numbers of failures per failure of the samples. The counts of `groups` are
+    counts of all failures. So a group that failed only `within` the period is not estimated. For example, a
+    new error with 3 failures may have none in the sample.
+    """
+    start, end = within
+    is_inside = (groups["first_at"] > start) & (groups["last_at"] <= end)
+    known = groups[is_inside].set_index("group")["count"]
+    exact = changes["group"].map(known)
+    estimated = changes["after"].map(lambda count: estimate(count, after))
+
+    return changes.assign(
+        before=changes["before"].map(lambda count: estimate(count, before)),
+        after=exact.fillna(estimated).astype(changes["after"].dtype),
+        expected=changes["expected"] * after,
+        is_estimate=exact.isna(),
+    ).astype({"before": changes["before"].dtype})
 
 
 def counts_by_change(changes: pd.DataFrame) -> dict[str, int]:

@@ -121,7 +121,7 @@ def _spark(problem: Problem, board: ReportBoard) -> Markup:
     hot_from = len(problem.bars)
     if problem.is_ongoing:
         hot_from = problem.hot_from
-    label = f"{problem.failures:,} failures, in bars of {board.bar} over {board.period}"
+    label = f"{problem.about}{problem.failures:,} failures, in bars of {board.bar} over {board.period}"
     state = problem.state.replace(" ", "-")
 
     return _bars(problem.bars, hot_from=hot_from, state=f"is-{state}", label=label)

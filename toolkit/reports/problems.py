@@ -24,6 +24,7 @@ from toolkit.failures.selection import NONE
 from toolkit.redrive.choices import recommended
 from toolkit.reports.board import Problem
 from toolkit.reports.evidence import Evidence, Story
+from toolkit.reports.group_changes import estimate
 from toolkit.reports.spoken_times import age_text, day_and_time, times_between
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.signed_rows import SIGNATURE
@@ -299,7 +300,13 @@ class _Problems:
         if not later:
             return ""
 
-        return f"{later:,} more since then"
+        return f"{self._estimated(later)} more since then"
+
+    def _estimated(self, count: int) -> str:
+        """Return a count of the sample as a number of all failures, for example "about 1,230"."""
+        if self.evidence.sampled:
+            return f"about {estimate(count, self.evidence.scale):,}"
+        return f"{count:,}"
 
     def _rows_of(self, group: str) -> pd.DataFrame:
         sample = self.evidence.sample
@@ -330,11 +337,11 @@ class _Problems:
         if not story.whole:
             place.append("with other errors")
         advice = recommended(story.found_class)
-        action = f"{advice.brief} {story.waiting:,}"
+        action = f"{advice.brief} {story.about}{story.waiting:,}"
         reason, link = _reason(story.found_class), f"action-{number}"
         if story.waiting != story.observed:
             # the condition of the code also selects failures outside of the episodes, or misses gone ones
-            reason += f"; {story.waiting:,} of this kind are in the queue"
+            reason += f"; {story.about}{story.waiting:,} of this kind are in the queue"
 
         if story.of_all:
             action, reason = _OF_ALL, _OF_ALL_REASON
@@ -359,6 +366,7 @@ class _Problems:
             since_text=since_text,
             since_note=since_note,
             failures=story.observed,
+            about=story.about,
             rate_text=self._rate_text(story, state, _times(rows)),
             bars=self.scale.counts(_times(rows)),
             hot_from=self.scale.bar_of(since),
@@ -390,7 +398,8 @@ class _Problems:
         rate = ""
         if state == "growing":
             usual = _number_text(float(change["expected"]))
-            rate = f"{int(change['after']):,} lately, usually {usual}"
+            about = "about " if change["is_estimate"] else ""
+            rate = f"{about}{int(change['after']):,} lately, usually {usual}"
 
         return Problem(
             state=state,
@@ -402,6 +411,7 @@ class _Problems:
             since_text=day_and_time(since, self.now),
             since_note=self._age_in_words(since, until),
             failures=int(facts["count"]),
+            about="",
             rate_text=rate,
             bars=self.scale.counts(_times(rows)),
             hot_from=self.scale.bar_of(since),
@@ -516,9 +526,9 @@ class _Problems:
 
         if state == "back again":
             # the other episodes are over, so a rate since the first one would be too low
-            recent = int((times >= story.last_start).sum())
+            recent = int((times >= story.last_start).sum()) * self.evidence.scale
             hours = max((self.end - story.last_start) / _HOUR, 1)
-            return f"{_number_text(recent / hours)} per hour since then"
+            return f"{story.about}{_number_text(recent / hours)} per hour since then"
 
         length = max(self.end - story.start, _HOUR)
         unit, name = _DAY, "day"

@@ -8,7 +8,7 @@ you pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -80,7 +80,7 @@ def _lines(report: ReportContent) -> Iterator[_ShortLine]:
         yield from _steps_and_numbers(report)
         return
 
-    yield from _changes(change, _rows(report, "changed"), report.ended_groups)
+    yield from _changes(change, report)
     yield _expiring(expiry, _rows(report, "deadline"))
 
 
@@ -95,18 +95,19 @@ def _rows(report: ReportContent, name: str) -> list[dict[str, Any]]:
     return []
 
 
-def _changes(
-    change: Mapping[str, Any],
-    changed: Sequence[Mapping[str, Any]],
-    ended_groups: Collection[str],
-) -> Iterator[_ShortLine]:
+def _changes(change: Mapping[str, Any], report: ReportContent) -> Iterator[_ShortLine]:
     """Yield a line of new groups, one of growing groups, and one of groups that grew but have ended."""
-    rows = {row["signature"]: row for row in changed}
+    rows = {row["signature"]: row for row in _rows(report, "changed")}
+    ended_groups = report.ended_groups
 
     def named(groups: Sequence[str]) -> list[str]:
         titles = change["titles"]
         return [
-            _group_in_words(titles.get(group, group), rows.get(group))
+            _group_in_words(
+                titles.get(group, group),
+                rows.get(group),
+                is_estimate=group in report.estimated_groups,
+            )
             for group in groups[:_NAMED]
         ]
 
@@ -133,17 +134,23 @@ def _line_of(label: str, items: Sequence[str], count: int) -> _ShortLine:
     return _ShortLine(label, tuple(items) or ("nothing",), count)
 
 
-def _group_in_words(title: Any, row: Mapping[str, Any] | None) -> str:
+def _group_in_words(
+    title: Any, row: Mapping[str, Any] | None, *, is_estimate: bool
+) -> str:
     """Return the title of a group, for example "timeout (12, usually 3)".
 
     There are no numbers if the group is not among the first ones that the table lists.
     """
     if row is None:
         return str(title)
-    if not row["expected"]:
-        return f"{title} ({row['now']:,})"
 
-    return f"{title} ({row['now']:,}, usually {row['expected']:,.0f})"
+    number = f"{row['now']:,}"
+    if is_estimate:
+        number = f"about {number}"
+    if not row["expected"]:
+        return f"{title} ({number})"
+
+    return f"{title} ({number}, usually {row['expected']:,.0f})"
 
 
 def _all_in_words(change: Mapping[str, Any]) -> str:
