@@ -372,8 +372,7 @@ class Receipt:
             kind = kind.removesuffix("s")
         clauses = [f"complete: {self.rows:,} {kind}"]
         if not self.complete:
-            reasons = "; ".join(self.reasons) or "the load did not end"
-            clauses = [f"not complete: {self.rows:,} {kind}", reasons]
+            clauses = [f"not complete: {self.rows:,} {kind}", shortfall(self)]
 
         if self.clocks:
             clauses.append(clock_sentence(self.clocks))
@@ -534,6 +533,19 @@ def _shown(value: Any) -> str:
         return f"{value:,}"
 
     return str(value)
+
+
+def shortfall(receipt: Receipt | None) -> str:
+    """Return why a load is not complete; empty if it is, or if nothing is known about it.
+
+    >>> cut = Receipt(what="failures", source="http://127.0.0.1", scope={}, rows=3,
+    ...     started_at="2026-03-01T12:00:00+00:00", ended_at="2026-03-01T12:00:02+00:00")
+    >>> shortfall(cut), shortfall(None)
+    ('the load did not end', '')
+    """
+    if receipt is None or receipt.complete:
+        return ""
+    return "; ".join(receipt.reasons) or "the load did not end"
 
 
 class HasAttrs(Protocol):

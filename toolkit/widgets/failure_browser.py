@@ -23,6 +23,7 @@ from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.tables.freshness import Clock, freshness
+from toolkit.tables.receipt import shortfall
 from toolkit.widgets.board_code import code_of_found, code_of_selection
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureView, Indices
@@ -155,7 +156,9 @@ class FailurePanel(PagePanel):
         )
         shown, total = shown_failures(failures)
         # before the rows are grouped, which takes minutes if they are many
-        self._freshness = partial(freshness, receipt_of(shown), now, max_age)
+        receipt = receipt_of(shown)
+        self._shortfall = shortfall(receipt)
+        self._freshness = partial(freshness, receipt, now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._rows = FailureRows(shown, redactor, rules, time_zone(tz))
         self._grouping, self._service = self._rows.grouping, service
@@ -536,6 +539,9 @@ class FailurePanel(PagePanel):
         problem = self._freshness().problem
         if problem:
             remarks = note(f"Out of date: {problem}.", "problem") + remarks
+        if self._shortfall:
+            missing = f"Not all failures are here: {self._shortfall}."
+            remarks = note(missing, "problem") + remarks
         self.view = {
             "search": value.search,
             "groups": list(value.groups),

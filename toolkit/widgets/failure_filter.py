@@ -33,7 +33,7 @@ from toolkit.tables.frame_filters import (
     unknown_values,
 )
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
-from toolkit.tables.receipt import get_receipt
+from toolkit.tables.receipt import get_receipt, shortfall
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.error_choices import ErrorChoices
 from toolkit.widgets.failure_grouping import trend_state
@@ -41,7 +41,7 @@ from toolkit.widgets.fields import CheckList, TextField, TimeField
 from toolkit.widgets.form_panel import RowsPanel
 from toolkit.widgets.page_panel import kit_module
 from toolkit.widgets.page_parts import is_count, synced
-from toolkit.widgets.panel import RESULT, Call, Job
+from toolkit.widgets.panel import RESULT, Call, Job, with_shortfall
 from toolkit.widgets.shown_code import named_code
 
 NEWEST: Final = 1_000
@@ -314,7 +314,8 @@ class FailureFilterPanel(RowsPanel):
         unknown = (
             [] if matches else unknown_values(self._known, self.value, self._redactor)
         )
-        return "; they have ".join([sentence, *unknown])
+        counts = "; they have ".join([sentence, *unknown])
+        return with_shortfall(counts, self._known)
 
     def _offer(self) -> None:
         """Count the values of each list among the failures that match all other controls."""
@@ -446,8 +447,7 @@ class FailureFilterPanel(RowsPanel):
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         self._kept.origin = self._requested
-        if self._known is None and len(frame):
-            # no rows would leave nothing to choose from
+        if self._tells_more(frame):
             self._learn(frame)
 
         self._show_first(frame)
@@ -461,6 +461,19 @@ class FailureFilterPanel(RowsPanel):
         return self._with_mistakes(
             f"{loaded} loaded.{named} {get_receipt(frame).verdict}"
         )
+
+    def _tells_more(self, frame: pd.DataFrame) -> bool:
+        """Return whether choices and counts of a result are better than those of the known failures.
+
+        They are if all failures were requested: the known ones may be the newest, or rows read before an
+        error. A result of a filter has only the values that it allows.
+        """
+        if self._known is None:
+            # no rows would leave nothing to choose from
+            return len(frame) > 0
+        if self._service is None or self._requested != FailureFilter():
+            return False
+        return len(frame) >= len(self._known) or not shortfall(get_receipt(frame))
 
     def _with_mistakes(self, sentence: str) -> str:
         return (

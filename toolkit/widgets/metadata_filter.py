@@ -28,7 +28,7 @@ from toolkit.widgets.filter_editor import FilterEditor
 from toolkit.widgets.form_panel import RowsPanel
 from toolkit.widgets.page_panel import kit_module
 from toolkit.widgets.page_parts import synced
-from toolkit.widgets.panel import RESULT, Call, Cancelled, Job
+from toolkit.widgets.panel import RESULT, Call, Cancelled, Job, with_shortfall
 
 SAMPLE: Final = 10_000
 """How many vectors `look` reads to find their fields: about ten requests."""
@@ -173,7 +173,8 @@ class MetadataFilterPanel(RowsPanel):
         matches = len(_matching(some, self.value))
         sentence = f"{matches:,} of {first}{len(some):,} loaded vectors match"
 
-        return "; ".join([sentence, *([] if matches else _mistakes(some, self.value))])
+        mistakes = [] if matches else _mistakes(some, self.value)
+        return with_shortfall("; ".join([sentence, *mistakes]), self._known)
 
     def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
         return _matching(frame, self.value)

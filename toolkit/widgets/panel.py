@@ -25,6 +25,7 @@ from toolkit.drawing.wording import counted, short_number, shorten, span
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
 from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
+from toolkit.tables.receipt import get_receipt, shortfall
 from toolkit.widgets.page_parts import MESSAGE_LOCK, note
 from toolkit.widgets.shown_code import code_markup
 
@@ -460,6 +461,11 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
             self.announce(
                 f"Cancelled: {read} read, not all; panel.frame() has them. Load starts again."
             )
+        elif isinstance(error, IncompleteLoadError) and partial is not None:
+            step = "panel.frame() has the rows read so far. Load starts again."
+            self.announce_error(
+                IncompleteLoadError("loading", got=error.got, next_step=step)
+            )
         elif isinstance(error, ToolkitError):
             self.announce_error(error)
         else:
@@ -518,6 +524,16 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
             "text/html": f"<div>{html}{static_table(frame, self._redactor)}</div>",
             "application/vnd.jupyter.widget-view+json": view,
         }
+
+
+def with_shortfall(counts: str, frame: pd.DataFrame) -> str:
+    """Return counts of a frame with the reason why the load of the frame was not complete, if it was not."""
+    reason = ""
+    if "receipt" in frame.attrs:
+        reason = shortfall(get_receipt(frame))
+    if not reason:
+        return counts
+    return f"{counts}. Not all were loaded: {reason}"
 
 
 def table_markup(
