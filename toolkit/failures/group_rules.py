@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from toolkit.base.arguments import file_path, mapping, nearest, shown, text, wrong
-from toolkit.base.errors import InputError
+from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.private_files import changing, not_written, read_file, write_file
 from toolkit.drawing.wording import counted, value_text
 from toolkit.secrets.redaction import Redactor
@@ -93,6 +94,11 @@ class GroupRules:
         If a line cannot be read (the message names the line), or `learned` is invalid or of another version
         of the rules.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        If an older version of the rules learned the line ``learned`` of the text. It is left out.
+
     Examples
     --------
     >>> rules = GroupRules('name s1-5f0c9a3b12de "Payment gateway down"  # seen in March')
@@ -119,7 +125,8 @@ class GroupRules:
         if lines and lines[-1].startswith(_LEARNED):
             last_line = lines.pop()
             if learned is None:
-                learned = _json(last_line.removeprefix(_LEARNED), len(lines) + 1)
+                stored = _json(last_line.removeprefix(_LEARNED), len(lines) + 1)
+                learned = _unless_older(stored)
 
         rules = [_rule(line, number) for number, line in enumerate(lines, 1)]
         known = _learned(learned)
@@ -193,9 +200,17 @@ def known_of(rules: GroupRules) -> Learned:
 
 
 def split_off(rule: Rule) -> str:
-    """Return the id of the group that a rule splits off. It stays when the other group is joined."""
+    """Return the id of the group that a rule splits off.
+
+    It depends on the id in the line, so it stays when a sync joins that group with others, and when a version
+    of the rules gives that group another id.
+    """
     group = rule.earlier_group or rule.group
-    return signature_id("split", (group, rule.column), (rule.value,))
+    version, _, _ = group.partition("-")
+    own_id = signature_id("split", (group, rule.column), (rule.value,))
+    _, _, digest = own_id.partition("-")
+
+    return f"{version}-{digest}"
 
 
 def idle_splits(rules: Sequence[Rule], groups: Collection[str]) -> list[str]:
@@ -247,6 +262,22 @@ def _json(value: str, line: int) -> Mapping[str, Any]:
         raise _unreadable(line, value, "the JSON that `GroupRules` saved") from None
 
     return parsed
+
+
+def _unless_older(stored: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a file has learned; None, with a warning, if older rules learned it."""
+    version = stored.get("rules_version")
+    if not isinstance(version, int) or version >= RULES_VERSION:
+        return stored
+
+    warnings.warn(
+        f"The line 'learned' is of version {version} of the rules and is left out, because the version is "
+        f"{RULES_VERSION} now. Rules for earlier ids apply to snapshots that were synced since. Save the "
+        "rules again.",
+        UnexpectedResultWarning,
+        stacklevel=4,
+    )
+    return None
 
 
 def _learned(value: object) -> Learned:

@@ -74,8 +74,8 @@ def read_snapshot(
         `sync_failures` also has `first_seen_at`, `gone_after` and `gone_before` (null for entries that are
         still in the queue). ``attrs["receipt"]`` is the receipt of the latest load. It counts the rows of
         that load: after `sync_failures`, only the entries that were still in the queue. If a sync has joined
-        groups of failures, ``attrs["renamed"]`` maps their earlier ids to the present ones, so that rules
-        for them apply.
+        groups of failures, or signed them by newer rules, ``attrs["renamed"]`` maps their earlier ids to the
+        present ones, so that rules for them apply.
 
     Raises
     ------

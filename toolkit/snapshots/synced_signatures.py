@@ -3,10 +3,14 @@
 For example, a snapshot has the failures "no stock for apples" and "no stock for pears", with an id each. The
 next sync adds "no stock for plums". Now all three have the template "no stock for <value>" and one id, as if
 they had been loaded together. The manifest maps the earlier two ids to it, so that their rules still apply.
+
+If an older version of the rules signed the stored rows, all of them are signed again. The manifest then maps
+each of their ids to the id that most of its rows have now.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -48,6 +52,8 @@ class SyncedSignatures:
             len(new.entries), dtype=np.int32
         )
         self._stored_numbers: npt.NDArray[np.int32] | None = None
+        self._older_ids: Counter[tuple[str | None, int]] = Counter()
+        """The rows of each stored id and number, of rows that are signed again."""
 
     def learn(self, unsigned: Mask | None = None) -> None:
         """Read all new rows, and sign them. `unsigned` selects stored rows to sign, of older rules."""
@@ -61,6 +67,7 @@ class SyncedSignatures:
         if joined is not before:
             self._rename(before, joined)
         self._ids, learned = rows.sign(joined.with_renamed(self.renamed))
+        learned = learned.with_renamed(self._renamed_by_rules())
         self.learned = learned.without_renamed(self._ids.to_pylist())
 
     def of_new(self, rows: Positions | slice) -> pa.Array:
@@ -87,10 +94,33 @@ class SyncedSignatures:
 
     def _read_stored(self, rows: UnsignedRows, unsigned: Mask) -> None:
         self._stored_numbers = np.zeros(len(unsigned), dtype=np.int32)
-        for _, table, positions in self._stored_tables():
+        for _, table, positions in self._stored_tables([*SIGNED_COLUMNS, SIGNATURE]):
             chosen = unsigned[positions]
-            numbers = rows.add(table.filter(pa.array(chosen)))
+            chosen_rows = table.filter(pa.array(chosen))
+            numbers = rows.add(chosen_rows)
             self._stored_numbers[positions][chosen] = numbers
+            stored_ids = chosen_rows[SIGNATURE].to_pylist()
+            self._older_ids.update(zip(stored_ids, numbers.tolist(), strict=True))
+
+    def _renamed_by_rules(self) -> dict[str, str]:
+        """Return the ids that older rules gave, with the ids that most of their rows have now."""
+        before = self._transaction.previous
+        if before is None or not self._older_ids:
+            return {}
+
+        present_ids = self._ids.to_pylist()
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for (stored_id, number), count in self._older_ids.items():
+            if stored_id is not None:
+                counts[stored_id][present_ids[number]] += count
+
+        renamed = {stored_id: _most_frequent(ids) for stored_id, ids in counts.items()}
+        renamed_before = {
+            earlier: renamed[stored_id]
+            for earlier, stored_id in before.learned.renamed.items()
+            if stored_id in renamed
+        }
+        return renamed_before | renamed
 
     def _rename(self, before: Learned, joined: Learned) -> None:
         """Find out which ids of stored rows change, from the first row of each id."""
@@ -128,3 +158,8 @@ class SyncedSignatures:
                 self._transaction.store, before, file, columns
             ):
                 yield file.path, table, slice(start, start := start + table.num_rows)
+
+
+def _most_frequent(ids: Counter[str]) -> str:
+    """Return the id with the most rows, whatever the order of the rows."""
+    return min(ids, key=lambda one: (-ids[one], one))
