@@ -23,7 +23,7 @@ FORMATS = {
     },
     "0.2.0": {
         "snapshot layout": 3, "snapshot schema": 7, "snapshot index": 7, "checkpoint": 2,
-        "signatures": 7, "plan": "redrive-plan/2", "ledger": 2, "heartbeat": 1,
+        "signatures": 8, "plan": "redrive-plan/2", "ledger": 2, "heartbeat": 1,
         "failure report": "failure-report/7", "index report": "index-report/2",
         "queue database": 4, "vector database": 3,
     },

@@ -34,7 +34,7 @@ def add(commands: Any, summary: str) -> None:
     add_option = add_command(commands, "check-fix", _check, summary, example)
     add_option(
         "group",
-        "id of the group, or the beginning of it, with or without s7-; see toolkit report",
+        "id of the group, or the beginning of it, with or without s8-; see toolkit report",
     )
     what = "when the fix was deployed everywhere: a time, or an age such as 2h"
     add_option("--since", what, required=True, metavar="TIME")

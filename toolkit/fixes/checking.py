@@ -176,7 +176,7 @@ def check_fix(
         All failures, from before the fix until now. A snapshot is better than a service, because entries that
         were deleted or redriven are only in a snapshot.
     group : str
-        Id of the group, as `group_failures` returns it, or the beginning of it: ``"s7-703ae1"``, or without
+        Id of the group, as `group_failures` returns it, or the beginning of it: ``"s8-703ae1"``, or without
         the version of the rules ``"703ae1"``.
     since : str or datetime
         When the fix was deployed everywhere; for example ``"2026-03-01T12:00Z"`` or ``"2h"``. A failure of an
@@ -407,7 +407,7 @@ def _rows_of_group(
 def _whole_id(group: str, ids: Sequence[str], renamed: Mapping[str, str]) -> str:
     """Return the only id of a group that begins with these characters.
 
-    The version of the rules in front may be left out: "703ae1" is the beginning of "s7-703ae1747355". An
+    The version of the rules in front may be left out: "703ae1" is the beginning of "s8-703ae1747355". An
     earlier id, of a group that a sync has joined with others, leads to the present one.
     """
     if group in ids:

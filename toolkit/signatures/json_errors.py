@@ -39,7 +39,7 @@ _PATH_KEYS: Final = ("path", "loc", "expression")
 """Keys of the place in an input, if the value is a list. A string is usually the path of the request."""
 _CAUSE_KEYS: Final = tuple(
     """
-    error errors cause causes caused_by causedby innererror inner_error innerexception detail details
+    error err errors cause causes caused_by causedby innererror inner_error innerexception detail details
     exception root_cause fault failure previous body response data issue issues source
     applicationfailureinfo extensions modelstate
     """.split()  # noqa: SIM905 - a list of words
@@ -116,6 +116,16 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
     found = _find(value, read)
     if not found.messages and text[-1] not in _ENDS_OF_VALUES:
         found = _find_cut_message(text, read) or found
+
+    return _document(value, found)
+
+
+def document_of_json(value: object, read: Callable[[str], Document]) -> Document:
+    """Return the error of a decoded value. `read` reads bodies in fields of it."""
+    return _document(value, _find(value, read))
+
+
+def _document(value: object, found: _Findings) -> Document:
     if found.is_empty:
         return Document("json", ("keys", *_keys_of(value)))
 

@@ -19,10 +19,10 @@ from toolkit.signatures.message_rows import (
 from toolkit.signatures.templates import learn
 from toolkit.signatures.words import (
     NEVER,
+    as_compared,
     has_letters,
     kinds_of_words,
     split_sentence,
-    without_kinds,
 )
 
 
@@ -42,7 +42,7 @@ class KnownTemplates:
         self._exceptions = exceptions
         self._joined = joined
         self._by_words: dict[tuple[Words, Words], str] = {}
-        # by glue, by the positions of values, by all other words: the first template that was learned
+        # by shape, by the positions of values, by all other words: the first template that was learned
         self._by_places: defaultdict[
             Words, defaultdict[tuple[int, ...], dict[Words, tuple[int, str]]]
         ] = defaultdict(lambda: defaultdict(dict))
@@ -50,12 +50,12 @@ class KnownTemplates:
         for order, template in enumerate(templates):
             sentence = split_sentence(template)
             words = plain_words_of(sentence)
-            self._by_words.setdefault((sentence.glue, words), template)
+            self._by_words.setdefault((sentence.shape, words), template)
 
             places = places_of_values(sentence.words)
             if places:
                 others = without(words, places)
-                self._by_places[sentence.glue][places].setdefault(
+                self._by_places[sentence.shape][places].setdefault(
                     others, (order, template)
                 )
 
@@ -87,11 +87,11 @@ class KnownTemplates:
     def _equal_or_covering(self, message: str) -> str | None:
         sentence = split_sentence(message)
         words = plain_words_of(sentence)
-        equal = self._by_words.get((sentence.glue, words))
-        if equal is not None or sentence.glue not in self._by_places:
+        equal = self._by_words.get((sentence.shape, words))
+        if equal is not None or sentence.shape not in self._by_places:
             return equal
 
-        return self._first_covering(words, sentence.glue)
+        return self._first_covering(words, sentence.shape)
 
     def joined_by(self, messages: Collection[str]) -> dict[str, str]:
         """Return the templates that new messages join, with the template that they become part of.
@@ -107,7 +107,7 @@ class KnownTemplates:
         return {
             template: learned[template]
             for template in templates
-            if without_kinds(learned[template]) != without_kinds(template)
+            if as_compared(learned[template]) != as_compared(template)
         }
 
     def _similar(self, messages: Iterable[str]) -> list[str]:
@@ -119,7 +119,7 @@ class KnownTemplates:
         words_by_shape: defaultdict[Words, set[tuple[int, str]]] = defaultdict(set)
         for message in messages:
             sentence = split_sentence(message)
-            words_by_shape[sentence.glue].update(
+            words_by_shape[sentence.shape].update(
                 (place, word)
                 for place, word in enumerate(plain_words_of(sentence))
                 if has_letters(word)
@@ -127,17 +127,17 @@ class KnownTemplates:
 
         return [
             template
-            for (glue, words), template in self._by_words.items()
+            for (shape, words), template in self._by_words.items()
             if template not in self._joined
-            and glue in words_by_shape
-            and not words_by_shape[glue].isdisjoint(enumerate(words))
+            and shape in words_by_shape
+            and not words_by_shape[shape].isdisjoint(enumerate(words))
         ]
 
-    def _first_covering(self, words: Words, glue: Words) -> str | None:
+    def _first_covering(self, words: Words, shape: Words) -> str | None:
         """Return the first learned template that is equal to the words except for the values."""
-        kinds = kinds_of_words(words, glue)
+        kinds = kinds_of_words(words, shape)
         covering = []
-        for places, templates in self._by_places[glue].items():
+        for places, templates in self._by_places[shape].items():
             template = templates.get(without(words, places))
             if template is not None and all(kinds[place] != NEVER for place in places):
                 covering.append(template)

@@ -42,17 +42,23 @@ PLACEHOLDER: Final = re.compile(
 )
 _MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DAY: Final = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
+_ZONE: Final = r"(?:UTC|GMT|[ECMP][SD]T|(?:AK|NZ|A[CEW])[SD]T|[WCE]ES?T|[BHIJK]ST|MSK|SGT|HKT|SAST)"
+"""A zone that a clock prints. It changes with the season, so it must not stay next to a time."""
 _CLOCK: Final = (
     r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"  # 03:10 or 03:10:59.123
     r"(?: ?[AaPp][Mm]\b)?"
-    r"(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
+    rf"(?: ?(?:Z|(?:UTC|GMT)?[+-]\d\d:?\d\d|{_ZONE})\b)?"
+    rf"(?: {_ZONE}\b)?"  # Go prints both: +0100 CET
 )
+_ZONE_NAME: Final = r"(?<=[+-]\d{4})(?: \([^()\d]{1,60}\))?"
+"""The name of a zone, as JavaScript prints it: GMT+0100 (Central European Standard Time)."""
 _SECRET: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]+\]")
 _TIMES: Final = re.compile(
     rf"(?<![\w./-])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.](?:\d{{1,2}}"
     rf"|{_MONTH})[-/.]\d{{2,4}}|\d{{8}}(?=[-_]\d{{1,2}}:\d))(?:[T :_-]+{_CLOCK})?(?![\w/-]|\.\d)"
+    rf"|\b{_DAY} {_MONTH} +\d{{1,2}} \d\d:\d\d:\d\d [A-Z]{{1,5}} \d{{4}}\b"  # Java, of any zone
     rf"|\b(?:{_DAY},? )?(?:{_MONTH} +\d{{1,2}}(?:[snrt][tdh])?\b,?"
-    rf"|\d{{1,2}} {_MONTH}\b)(?: \d{{4}}\b)?(?:,? (?:at )?{_CLOCK})?(?: \d{{4}}\b)?"
+    rf"|\d{{1,2}} {_MONTH}\b)(?: \d{{4}}\b)?(?:,? (?:at )?{_CLOCK}(?:{_ZONE_NAME})?)?(?: \d{{4}}\b)?"
     rf"|(?<![\w.:\[]){_CLOCK}(?![\w:])"
 )
 _MONTHS: Final = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
@@ -96,6 +102,8 @@ _Replacement = str | Callable[[re.Match[str]], str]
 
 _DIGIT_OF_SCRIPT: Final = re.compile(r"[^\x00-\x7f\D\U00010000-\U0010ffff]")
 """A digit of Arabic, Devanagari, full-width Japanese or another script of the basic plane."""
+_PLAIN_QUOTES: Final = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
+"""Quotes of print, which GNU tools write if the locale has them: 'x' and \u2018x\u2019 are one message."""
 _REFUSED_KEY: Final = re.compile(
     r"(Key \([^()]{1,200}\)=\()[^()]{0,200}(\))"  # PostgreSQL
     r"|(?<=uplicate entry )'[^']{0,200}'"  # MySQL
@@ -232,7 +240,7 @@ def _replace_phrases(message: str) -> str:
     if "[masked len=" in text:
         text = _SECRET.sub("<secret>", text)
     if not text.isascii():
-        text = _DIGIT_OF_SCRIPT.sub(_digit, text)
+        text = _DIGIT_OF_SCRIPT.sub(_digit, text.translate(_PLAIN_QUOTES))
     if _MAY_BE_TIME.search(text):
         text = _TIMES.sub("<time>", text)
     for sign, pattern, replacement in _PHRASES:

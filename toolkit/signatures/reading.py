@@ -7,8 +7,10 @@ None for a body of another form:
 |---|---|
 | server-sent events | here |
 | JSON, also if it is cut off | `json_errors` |
+| logs with a JSON object per line | `json_lines` |
 | HTML pages, XML faults | `markup` |
 | stack traces | `traces` |
+| an error with a list of causes | `causes` |
 | everything else | a message |
 
 A form may contain another one, for example a stack trace in a field of JSON, so these functions are given
@@ -20,8 +22,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from toolkit.signatures.causes import causes_in, has_causes
 from toolkit.signatures.document import Document, ends_of, shortened
 from toolkit.signatures.json_errors import read_json
+from toolkit.signatures.json_lines import read_json_lines
+from toolkit.signatures.languages.rust import PANICKED
 from toolkit.signatures.markup import read_markup
 from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace
@@ -50,7 +55,7 @@ def read_document(text: str | None) -> Document:
         document = read_form(text)
 
     if document is None and "\n" in text:
-        document = _read_trace(text)
+        document = _read_causes(text) or _read_trace(text)
     if document is None:
         return Document("message", (), (shortened(text),))
 
@@ -100,11 +105,27 @@ def _read_events(text: str) -> Document | None:
 def _read_json(text: str) -> Document | None:
     if not _JSON_START.match(text):
         return None
+    if "\n" in text:
+        document = read_json_lines(text, read_document)
+        if document is not None:
+            return document
+
     return read_json(text, read_document)
 
 
 def _read_markup(text: str) -> Document | None:
     return read_markup(text, read_document)
+
+
+def _read_causes(text: str) -> Document | None:
+    """Read an error of Rust with a list of causes, as `anyhow` and `eyre` print it. A panic is a trace."""
+    if not has_causes(text) or PANICKED in text:
+        return None
+
+    lines = text.splitlines()
+    causes = causes_in(lines)
+    statement = shortened("\n".join(lines[: causes.title]))
+    return Document("message", (), (causes.after(statement),))
 
 
 def _read_trace(text: str) -> Document | None:

@@ -38,9 +38,9 @@ from toolkit.signatures.trace_templates import (
     join_traces_of_one_place,
     names_the_fault,
 )
-from toolkit.signatures.words import without_kinds
+from toolkit.signatures.words import as_compared, without_kinds
 
-RULES_VERSION: Final = 7
+RULES_VERSION: Final = 8
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -58,7 +58,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id per message, in the same order, for example ``s7-5f0c9a3b12de``. None and "" share an id.
+        One id per message, in the same order, for example ``s8-5f0c9a3b12de``. None and "" share an id.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class Learned(msgspec.Struct, frozen=True):
         others = {
             message: own
             for message, own in sorted(assigned.items())
-            if without_kinds(known.find(message) or "") != without_kinds(own)
+            if as_compared(known.find(message) or "") != as_compared(own)
         }
         frames = dict(self.frames)
         for one in listed:
@@ -396,6 +396,6 @@ def _complete_frames(signatures: dict[Document, Signature], learned: Learned) ->
 def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:
     """Return the id of a kind of failure. It begins with the version of the rules."""
     content = "\x00".join(
-        [kind, *map(without_kinds, facts), "\x01", *map(without_kinds, templates)]
+        [kind, *map(without_kinds, facts), "\x01", *map(as_compared, templates)]
     )
     return f"s{RULES_VERSION}-{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"

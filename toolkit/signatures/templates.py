@@ -1,6 +1,6 @@
 """Learn which words of messages are values, by comparing messages that agree everywhere else.
 
-Method: messages with the same glue and number of words (see `words`) are compared place by place, in up to
+Method: messages with the same shape and number of words (see `words`) are compared place by place, in up to
 three rounds. Each round tries four steps, one after the other:
 
 | step | a word becomes a value if | example |
@@ -56,18 +56,18 @@ def learn(messages: Iterable[str]) -> dict[str, str]:
     plain_words = {
         message: plain_words_of(sentence) for message, sentence in sentences.items()
     }
-    # by glue: the words of each message, and their template, which is the words themselves at first
+    # by shape: the words of each message, and their template, which is the words themselves at first
     shapes: defaultdict[Words, dict[Words, Words]] = defaultdict(dict)
     for message, words in sorted(plain_words.items()):
-        shapes[sentences[message].glue][words] = words
-    for glue, templates in shapes.items():
+        shapes[sentences[message].shape][words] = words
+    for shape, templates in shapes.items():
         if len(templates) > 1:
-            _generalise(templates, glue)
+            _generalise(templates, shape)
 
     templates_of_messages: dict[str, str] = {}
     for message, sentence in sentences.items():
         own = plain_words[message]
-        learned = shapes[sentence.glue][own]
+        learned = shapes[sentence.shape][own]
         templates_of_messages[message] = _typed_template(sentence, own, learned)
 
     return templates_of_messages

@@ -174,7 +174,7 @@ def _by_skeleton(templates: Iterable[str]) -> list[list[Sentence]]:
         sentence = split_sentence(template)
         skeleton = without(plain_words_of(sentence), _places_of_names(sentence))
         if letters_in(skeleton) >= TUNING.agreement:
-            alike[sentence.glue, skeleton].append(sentence)
+            alike[sentence.shape, skeleton].append(sentence)
 
     return [
         sentences for sentences in alike.values() if len(sentences) >= TUNING.different

@@ -12,7 +12,8 @@ at the same place of two messages have the same position:
 3. A value that is left out is an empty word, as after `rhost=` above.
 4. A name and a number in brackets are one word, as in `attempt(<num>)`.
 
-If the words and the glue are joined, the result is the message, character by character.
+If the words and the glue are joined, the result is the message, character by character. Messages are compared
+by the shape of the glue, in which `"` is `'`: Python prints 'ann' and "o'hara".
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class Sentence(NamedTuple):
 
     words: tuple[str, ...]
     glue: tuple[str, ...]
+    shape: tuple[str, ...]
+    """The glue with one style of quotes."""
 
     def with_words(self, words: Sequence[str]) -> str:
         """Return the message with other words at its places.
@@ -141,7 +144,8 @@ def split_sentence(message: str) -> Sentence:
     if not _SIGN.search(message):
         plain_words = message.split(" ")
         if "" not in plain_words and len(plain_words) < MOST_WORDS:
-            return Sentence(tuple(plain_words), _blanks_around(len(plain_words)))
+            blanks = _blanks_around(len(plain_words))
+            return Sentence(tuple(plain_words), blanks, blanks)
 
     words: list[str] = []
     glue: list[str] = []
@@ -155,12 +159,26 @@ def split_sentence(message: str) -> Sentence:
         glue.append(signs)
         end_of_last = end
         if len(words) >= MOST_WORDS:
-            return Sentence(tuple(words), (*glue, ""))
+            return _sentence(words, [*glue, ""])
 
     if words and words[-1].endswith(_KEY_SIGNS):
         words.append("")
         glue.append("")
-    return Sentence(tuple(words), (*glue, message[end_of_last:]))
+    return _sentence(words, [*glue, message[end_of_last:]])
+
+
+def _sentence(words: list[str], glue: list[str]) -> Sentence:
+    own_glue = tuple(glue)
+    shape = own_glue
+    if '"' in "".join(glue):
+        shape = tuple(map(with_one_quote, glue))
+
+    return Sentence(tuple(words), own_glue, shape)
+
+
+def with_one_quote(text: str) -> str:
+    """Return text with one style of quotes. It is compared, not shown."""
+    return text.replace('"', "'")
 
 
 def _after_key(
@@ -282,6 +300,15 @@ def without_kinds(text: str) -> str:
     if "<" not in text:
         return text
     return PLACEHOLDER.sub(ANY, text)
+
+
+def as_compared(message: str) -> str:
+    """Return a message without the kinds of values and with one style of quotes. Ids are made from this.
+
+    >>> as_compared('no route to "<ip>"')
+    "no route to '<>'"
+    """
+    return with_one_quote(without_kinds(message))
 
 
 def kinds_of_words(words: Sequence[str], glue: Sequence[str]) -> tuple[int, ...]:

@@ -10,6 +10,9 @@ For example, the panic
 
 has the message "index out of bounds" and the frame `shop::total`. Without a backtrace, the file that panicked
 stands for the frame. Old versions print the message in the first line.
+
+If an error of `anyhow` or `eyre` was unwrapped, its causes are listed after the message (see `causes`). They
+are part of the message, and no frames.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from toolkit.signatures.causes import Causes, causes_in
 from toolkit.signatures.frame_names import file_stem
 from toolkit.signatures.languages.go import line_after
 from toolkit.signatures.trace_frames import (
@@ -26,6 +30,7 @@ from toolkit.signatures.trace_frames import (
     trace_of,
 )
 
+PANICKED: Final = "panicked at "
 _PANIC: Final = re.compile(
     r"^thread '[^']*' (?:\(\d+\) )?panicked at (?:'(.*)', )?(.*?)(?::\d+)?(?::\d+)?:?$"
 )
@@ -36,10 +41,13 @@ _FRAME: Final = re.compile(
 
 def read_rust(lines: list[str]) -> StackTrace:
     """Read the lines of a panic, then the frames of the backtrace."""
-    reader = _RustReader(lines)
+    causes = causes_in(lines)
+    reader = _RustReader(lines, causes)
     for number, line in enumerate(lines):
+        if causes.title <= number < causes.end:
+            continue
         panic = None
-        if "panicked at " in line:
+        if PANICKED in line:
             panic = _PANIC.match(line.strip())
         if panic is not None:
             reader.add_panic(number, panic)
@@ -52,8 +60,9 @@ def read_rust(lines: list[str]) -> StackTrace:
 class _RustReader:
     """The errors and frames of a panic, while lines are read."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], causes: Causes) -> None:
         self._lines = lines
+        self._causes = causes
         self.errors: list[Error] = []
         self._frames: list[Frame] = []
         self._source = ""
@@ -64,6 +73,8 @@ class _RustReader:
         message: str | None = panic[1]
         if message is None:
             message = line_after(self._lines, number)
+        if number < self._causes.title:
+            message = self._causes.after(message.strip())
         self.errors.append(("panic", message.strip()))
         self._source = panic[2]
 
