@@ -131,6 +131,40 @@ def test_a_group_shows_what_its_failures_share(many, seen):
     assert browser.about["rate"] == "25 in 24 hours, usually 15"
 
 
+def test_a_group_shows_the_labels_that_all_its_failures_have(make):
+    """Labels are a list per failure. A label of some failures is not shared, and one of the old field is."""
+    labels = ['["release-4.2.0","eu"]'] * 5 + ['["us","release-4.2.0"]']
+    rows = [
+        {"dlq_id": f"d{number}", "response_body": "disk full", "labels": text}
+        for number, text in enumerate(labels)
+    ]
+    rows.append(
+        {"dlq_id": "d9", "response_body": "disk full", "label": "release-4.2.0"}
+    )
+    browser = FailurePanel(make(rows))
+    browser.groups()
+    browser._show_groups()
+    assert browser.about["shares"] == ["label release-4.2.0"]
+
+
+def test_a_header_of_nearly_all_failures_is_not_shared_by_all(make):
+    """One of 1,000 failures has another value, which a sample of the rows may miss."""
+    rows = [
+        {
+            "dlq_id": f"d{number}",
+            "response_body": "disk full",
+            "response_headers": '{"Content-Type":["text/plain"],"Server":["app"]}',
+        }
+        for number in range(1000)
+    ]
+    rows[3]["response_headers"] = '{"Content-Type":["text/plain"],"Server":["edge"]}'
+    rows[7]["response_headers"] = '{"Server": ["app"], "Content-Type": ["text/plain"]}'
+    browser = FailurePanel(make(rows))
+    browser.groups()
+    browser._show_groups()
+    assert browser.about["shares"] == ["response header Content-Type = text/plain"]
+
+
 def test_a_group_opens_into_its_failures(browser, many):
     """A ticked group's failures are shown, of two groups those of both; the value's code makes it again."""
     groups = named(browser)

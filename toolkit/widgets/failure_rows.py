@@ -303,7 +303,7 @@ class FailureRows:
         if name == "error" and {"error", "response_body"} & set(rows.columns):
             values = error_lines(rows).tolist()
         elif name == "label":
-            values = [", ".join(labels) for labels in _labels(rows)]
+            values = [", ".join(labels) for labels in labels_of_rows(rows)]
         elif name == "failed_at":
             # a stated time that cannot be is kept in a separate column, and the time of failure is estimated
             missing = [is_missing(value) for value in values]
@@ -344,7 +344,10 @@ class FailureRows:
                 column = _times(self.frame)
             if name == "label":
                 column = pd.Series(
-                    [labels[0] if labels else None for labels in _labels(self.frame)]
+                    [
+                        labels[0] if labels else None
+                        for labels in labels_of_rows(self.frame)
+                    ]
                 )
 
             try:
@@ -500,7 +503,7 @@ def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
     return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
 
 
-def _labels(frame: pd.DataFrame) -> list[list[str]]:
+def labels_of_rows(frame: pd.DataFrame) -> list[list[str]]:
     """Return the labels of each row: the list, or the single label of old entries."""
     lists: Iterable[Any] = repeat(None, len(frame))
     single: Iterable[Any] = repeat(None, len(frame))

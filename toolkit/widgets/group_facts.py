@@ -18,13 +18,12 @@ from toolkit.failures.group_states import GroupState, group_states, in_order
 from toolkit.reports.spoken_times import day_and_time
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.header_maps import header_map
-from toolkit.widgets.failure_rows import FailureRows
+from toolkit.widgets.failure_rows import FailureRows, labels_of_rows
 from toolkit.widgets.panel import is_missing
 
 _SHARED: Final = {
     "response_status": "status {}",
     "workflow_url": "{}",
-    "label": "label {}",
     "flow_control_key": "key {}",
     "caller_ip": "from {}",
     "failure_function_state": "failure function {}",
@@ -163,7 +162,11 @@ class GroupFacts:
     def _shared(self, own: NDArray[np.int64]) -> Iterator[str]:
         """Yield the values that all these rows share, masked; headers only if other rows differ."""
         frame, shown = self._rows.frame, 0
-        for text in (*self._shared_columns(own), *self._shared_headers(own)):
+        for text in (
+            *self._shared_columns(own),
+            *self._shared_labels(own),
+            *self._shared_headers(own),
+        ):
             if shown == _MOST:
                 return
             shown += 1
@@ -185,6 +188,23 @@ class GroupFacts:
                 text = self._rows.short_address(text)
             yield words.format(text)
 
+    def _shared_labels(self, own: NDArray[np.int64]) -> Iterator[str]:
+        """Yield the labels that all these rows have, for example of a release."""
+        frame = self._rows.frame
+        columns = [name for name in ("labels", "label") if name in frame.columns]
+        # few combinations of labels are distinct
+        distinct = frame[columns].iloc[own].astype("str").drop_duplicates()
+        common: list[str] | None = None
+        for labels in labels_of_rows(distinct):
+            if common is None:
+                common = labels
+            common = [label for label in common if label in labels]
+            if not common:
+                return
+
+        for label in common or ():
+            yield f"label {self._redactor.text(label)}"
+
     def _shared_headers(self, own: NDArray[np.int64]) -> Iterator[str]:
         """Yield headers that these rows share and that other rows do not all have, without masked ones."""
         frame = self._rows.frame
@@ -192,12 +212,15 @@ class GroupFacts:
         for column, word in _HEADERS.items():
             if column not in frame.columns:
                 continue
+            texts = frame[column].iloc[own]
             shared = _common_headers(frame[column].iloc[_some(own)])
 
             usual = _common_headers(frame[column].iloc[_some(others)])
-            for name, value in shared - usual:
+            for name, value in sorted(shared - usual):
                 shown = self._redactor.displayed_header(name, value)
-                if shown == value and name.lower() not in _COMMON:
+                if shown != value or name.lower() in _COMMON:
+                    continue
+                if _all_have(texts, name, value):
                     yield f"{word} {name} = {value}"
 
 
@@ -257,6 +280,23 @@ def _common_headers(texts: pd.Series) -> set[tuple[str, str]]:
             return set()
 
     return common or set()
+
+
+def _all_have(texts: pd.Series, name: str, value: str) -> bool:
+    """Return whether all rows have a header with this value.
+
+    Most rows contain the text of the header as loaders write it. Only the others are parsed.
+
+    >>> _all_have(pd.Series(['{"Age":["1"]}', '{"Age": ["1"]}']), "Age", "1")
+    True
+    >>> _all_have(pd.Series(['{"Age":["1"]}', None]), "Age", "1")
+    False
+    """
+    as_written = f"{json.dumps(name, ensure_ascii=False)}:[{json.dumps(value, ensure_ascii=False)}"
+    contain = texts.astype("str").str.contains(as_written, regex=False, na=False)
+    others = texts[~contain.to_numpy(bool)]
+
+    return all((name, value) in _headers(text) for text in others)
 
 
 def _headers(text: object) -> set[tuple[str, str]]:
