@@ -12,6 +12,8 @@ import errno
 import io
 import json
 import math
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Final
@@ -68,6 +70,9 @@ PART_BYTES: Final = 128 << 20
 
 BATCH_BYTES: Final = 256 << 20
 """A row group that may be larger than this when it is decoded is read in batches of about this size."""
+
+_LONGEST_WAIT: Final = 10.0
+"""Seconds to wait for threads of Arrow, which need a millisecond on a machine that is not busy."""
 
 _FEW_BATCHES: Final = 64
 """A row group of at most this number of batches is read without finding the longest string of each column."""
@@ -297,11 +302,14 @@ class _NoRows(io.BytesIO):
         return 1 << 62
 
     def read(self, _size: int | None = -1, /) -> bytes:
-        raise _RowsRequestedError
+        raise _RowsRequestedError(self)
 
 
 class _RowsRequestedError(Exception):
-    """Arrow begins to read rows: it has accepted the metadata of the columns."""
+    """Arrow begins to read rows: it has accepted the metadata of the columns.
+
+    The argument is the file, so that the file lives longer than all its errors.
+    """
 
 
 def check_metadata(metadata: pq.FileMetaData) -> None:
@@ -309,14 +317,25 @@ def check_metadata(metadata: pq.FileMetaData) -> None:
 
     When reading rows, Arrow raises an error before the first row. When it is asked for the metadata of a
     column, it would end the process.
+
+    Arrow reads on threads of its own, and one error ends the reading. A thread that still has another error
+    when Python exits would end the process with SIGABRT, so this waits until all threads have freed theirs.
     """
+    file = _NoRows()
+    is_freed = threading.Event()
+    reference = weakref.ref(file, lambda _: is_freed.set())
+    parquet = None
     try:
-        parquet = pq.ParquetFile(_NoRows(), metadata=metadata, pre_buffer=True)
+        parquet = pq.ParquetFile(file, metadata=metadata, pre_buffer=True)
         next(parquet.iter_batches(1, row_groups=range(metadata.num_row_groups)), None)
     except _RowsRequestedError as error:
         # The reader of Arrow keeps the exception, and the traceback refers to the reader: a circle that
         # Python cannot see. Without the traceback, both are freed.
         error.__traceback__ = None
+
+    del parquet, file
+    if reference() is not None:
+        is_freed.wait(_LONGEST_WAIT)
 
 
 def _least(column: pq.ColumnChunkMetaData) -> float:
