@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from email import message_from_bytes, policy
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import pytest
 import toolkit as tk
 from tests.reports.conftest import failures, ordinary
 from toolkit.base.children import program_variables
+from toolkit.cli.command_line import build_parser
+from toolkit.cli.shared_options import PATH_ARGUMENTS
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 TITLE = "Zürich 夜"
@@ -116,3 +120,34 @@ def test_a_mail_on_standard_output_is_whole_under_ascii(folder: Path) -> None:
     assert TITLE in message.get_body(("html",)).get_content()
     assert not list(folder.glob("failure-report*"))
     assert b"6 failures since" in done.stderr
+
+
+def test_a_file_of_any_option_can_have_a_name_beyond_ascii(folder: Path) -> None:
+    """The rules are found; the group is what this snapshot does not have."""
+    (folder / "Zürich.txt").write_text("# no rules\n", encoding="utf-8")
+    words = ["check-fix", "abc", "--since", "2026-03-10T11:00Z", "--snapshot", "kept"]
+    done = _run(folder, "-m", "toolkit", *words, "--rules", "Zürich.txt")
+    assert done.returncode == 1
+    assert b"the group 'abc'" in done.stderr
+
+
+def test_every_option_of_a_file_or_folder_is_a_path() -> None:
+    """Paths are not converted: the system finds files by the surrogates of the locale."""
+
+    def options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+        for action in parser._actions:
+            yield action
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    yield from options(command)
+
+    files = [
+        item for item in options(build_parser()) if item.metavar in {"FILE", "DIR"}
+    ]
+    unknown = {
+        item.dest
+        for item in files
+        if item.type is not Path and item.dest not in PATH_ARGUMENTS
+    }
+    assert files
+    assert unknown == set()

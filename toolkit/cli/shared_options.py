@@ -25,8 +25,11 @@ PATH_ARGUMENTS: Final = frozenset(
         "out",
         "output",
         "path",
+        "pinned",
         "plan",
         "previous",
+        "queries",
+        "rules",
         "snapshot",
         "token_file",
     }
