@@ -210,3 +210,39 @@ def test_a_load_passes_the_option_on(monkeypatch, capfd, server):
         with pytest.raises(tk.errors.ServerError):
             tk.load_vectors(server.service(), progress=option)
         assert ("Try 2 of" in capfd.readouterr().err) == option
+
+
+_WITHOUT_STREAM = """
+import sys, time
+from toolkit.base.progress import ProgressBar, ProgressSteps, RetryNotice
+if sys.argv[1] == "closed":
+    sys.stderr.close()
+elif sys.argv[1] == "written":
+    sys.stderr = type("Writer", (), {"write": print, "flush": lambda self: None})()
+wanted = [None] if sys.argv[1] == "closed" else [None, True]
+for option in wanted:
+    with ProgressBar(option, title="failures", unit="rows") as bar:
+        bar.add(5)
+        time.sleep(1.1)
+        bar.add(5, retries=2)
+    with ProgressSteps(option, title="report", total=2, rows=10**9) as step:
+        step("grouping")
+        step("writing")
+    notice = RetryNotice(option)
+    notice.failed("refused", number=1, tries=8, delay=2.0)
+    notice.ended()
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("stream", "redirection"), [("none", "2>&-"), ("closed", ""), ("written", "")]
+)
+def test_a_program_needs_no_standard_error(stream: str, redirection: str) -> None:
+    """A service without a terminal may have none, a closed one, or an object that only has `write`."""
+    command = ["sh", "-c", f'"$0" -c "$1" {stream} {redirection}']
+    done = subprocess.run(
+        [*command, sys.executable, _WITHOUT_STREAM],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.endswith("done\n"), done.stderr

@@ -216,9 +216,18 @@ def _tqdm(
         delay=delay,
         leave=False,
         dynamic_ncols=True,
+        # a program in the background may have no such stream
+        disable=sys.stderr is None,
     )
 
 
 def _is_interactive() -> bool:
     """Return True in the kernel of a notebook (JupyterLab, VS Code) and in a terminal."""
-    return "ipykernel" in sys.modules or sys.stderr.isatty()
+    if "ipykernel" in sys.modules:
+        return True
+
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        # None in a program without this stream, closed, or an object that only has `write`
+        return False
