@@ -388,3 +388,23 @@ def test_a_file_is_not_the_folder_of_a_snapshot(tmp_path):
     for read in (read_snapshot, open_snapshot):
         with pytest.raises(SnapshotError, match=r"which is a file.*read_parquet"):
             read(tmp_path / "single.parquet")
+
+
+def test_a_relative_path_below_a_removed_folder_is_an_error(tmp_path):
+    """A shell or job can be in a folder that somebody has removed since."""
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    code = (
+        "import os, sys\n"
+        "from toolkit.cli import main\n"
+        "os.chdir(sys.argv[1])\n"
+        "os.rmdir(sys.argv[1])\n"
+        "sys.exit(main(['verify', 'kept']))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, removed],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("toolkit: kept: opening a snapshot: got 'kept'")
+    assert "Traceback" not in ended.stderr

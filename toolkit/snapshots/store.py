@@ -499,6 +499,13 @@ def _local_folder(text: object) -> Path:
             expected="the path of a local folder",
             next_step=f"A folder of this name is {f'./{text}'!r}.",
         ) from None
+    except OSError as error:  # the path is relative, and the current folder was removed
+        raise SnapshotError(
+            "opening a snapshot",
+            got=f"{text!r} below a current folder that cannot be found ({error.strerror})",
+            expected="a current folder that exists, or a path that begins with /",
+            next_step="Change to another folder, then call again.",
+        ) from None
 
 
 def _state_of(status: os.stat_result) -> FileState:
