@@ -17,7 +17,8 @@ import toolkit as tk
 from tests.redrive.conftest import Shop
 from tests.redrive.lossy_proxy import Loss, proxy
 from toolkit.errors import DailyLimitError, InputError, LedgerLockedError
-from toolkit.redrive.running import new_run_id
+from toolkit.redrive.limits import Limits
+from toolkit.redrive.running import _recent_stop_reason, new_run_id
 from toolkit_service.demo.local_service import LocalService
 
 
@@ -204,6 +205,55 @@ def test_a_wave_that_does_not_end_in_time_holds_its_group(
     held.set()
     assert states(result) == {"succeeded": 1, "running": 2, "stopped": 5}
     assert "2 of 3 runs had not ended" in result.frame["reason"].iloc[-1]
+
+
+@pytest.mark.slow
+def test_a_deployment_that_breaks_later_stops_its_group(
+    shop: Shop, ledger: Path
+) -> None:
+    """One wave fails, which is a seventh of all runs so far, and no further one is sent."""
+    failed = shop.fail("later", 91)
+    shop.mended.add("later")
+    plan = tk.plan_redrive(failed, wave=10)
+
+    def progress(done: int, _total: int | None) -> None:
+        if done >= 61:
+            shop.mended.discard("later")
+
+    result = tk.run_redrive(
+        shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress
+    )
+    assert states(result) == {"succeeded": 61, "failed again": 10, "stopped": 20}
+    reasons = result.frame.loc[result.frame["state"] == "stopped", "reason"]
+    assert reasons.str.startswith("10 of the last 20 runs failed again (50 %)").all()
+
+
+@pytest.mark.parametrize(
+    "bad", ["failed again", "failed otherwise", "running", "unknown"]
+)
+@pytest.mark.parametrize(
+    ("earlier", "last", "stop_above", "wave", "is_stopped"),
+    [
+        (1_000, 50, 0.2, 50, True),
+        (1_000, 19, 0.2, 50, True),
+        (1_000, 18, 0.2, 50, False),
+        (1_000, 1, 0.2, 1, False),
+        (1_000, 9, 0.2, 1, False),
+        (1_000, 10, 0.2, 1, True),
+        (1_000, 1, 0.01, 50, False),
+        (1_000, 3, 0.01, 50, True),
+        (1_000, 50, 1.0, 50, False),
+    ],
+)  # fmt: skip
+def test_the_last_runs_are_judged_alone(
+    bad: str, earlier: int, last: int, stop_above: float, wave: int, is_stopped: object
+) -> None:
+    """More of them must fail than chance explains: a single failure of small waves stops no group."""
+    ended = ["succeeded"] * earlier + [bad] * last
+    limits = Limits(stop_above=stop_above, wave=wave)
+    assert bool(_recent_stop_reason(ended, limits)) is is_stopped
+    # entries without a run say nothing
+    assert bool(_recent_stop_reason([*ended, *["skipped"] * 60], limits)) is is_stopped
 
 
 def test_entries_are_deleted_exactly(shop: Shop, ledger: Path) -> None:

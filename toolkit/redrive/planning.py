@@ -93,7 +93,8 @@ def plan_redrive(
         Entries of a group that go together after that, once the canaries or the last wave have ended.
     stop_above : float
         Share of the ended runs of a group that may fail again (above 0, at most 1). If more fail, or if a
-        larger share of all runs has no outcome at the deadline, the group is stopped.
+        larger share of all runs has no outcome at the deadline, the group is stopped. It is also stopped if
+        far more of its last runs fail, although few of all have failed.
     deadline : str or timedelta
         How long to wait for a wave.
     rate, parallelism : int, optional

@@ -8,16 +8,19 @@ For each entry, a run takes these steps:
 4. Look at the run from time to time until it has ended or the deadline is over.
 
 For example, if a group has 200 entries, one canary is sent first. If it succeeds, waves of 50 follow, until
-more than a fifth of the ended runs have failed again, or more than a fifth of all have not ended in time.
+more than a fifth of the ended runs have failed again, or more than a fifth of all have not ended in time. The
+last runs are also judged alone: if a deployment breaks after 1,000 successes, the group stops after one wave.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -41,6 +44,7 @@ from toolkit.failures.group_rules import GroupRules
 from toolkit.redrive.choices import refusal
 from toolkit.redrive.claims import Claim, Claims, claim_key
 from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.limits import Limits
 from toolkit.redrive.outcomes import FIRST_LOOK, Outcomes, same
 from toolkit.redrive.plan import UNCHANGED, RedrivePlan
 from toolkit.redrive.queue_reader import QueueReader
@@ -53,6 +57,20 @@ from toolkit.service.failures import (
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 
+
+@dataclass(frozen=True)
+class RecentRunsTuning:
+    """Constants of the judgement of the last runs, with their reasons."""
+
+    recent_runs: int = 20
+    """The last runs that are judged alone, if waves are smaller. Of fewer, chance decides: with
+    ``stop_above=0.6``, 20 failures in a row are more than chance, and 13 are not."""
+    deviations: float = 3.0
+    """Standard deviations (of a binomial distribution) above the expected failures that stop a group. If
+    exactly as many runs fail as may fail, chance exceeds three once in several hundred waves."""
+
+
+_TUNING: Final = RecentRunsTuning()
 _CONNECTIONS: Final = 8
 # seconds between looks at runs; the first pause is `FIRST_LOOK`
 _LONGEST_LOOK: Final = 15.0
@@ -61,6 +79,10 @@ _GONE: Final = "it is no longer in the DLQ"
 _LONGEST_WAIT: Final = 60.0  # seconds, for the service's rate limit
 
 _PENDING: Final = ("intended", "started")
+_WITH_OUTCOME: Final = frozenset(
+    "succeeded called deleted running unknown".split()  # noqa: SIM905 - words
+) | {"failed again", "failed otherwise"}
+"""States of entries that count when a group is judged."""
 _NEW_RUNS: Final[dict[str, Literal["resume", "restart"]]] = {
     "resume": "resume",
     "restart": "restart",
@@ -283,6 +305,9 @@ class _Run:
             return []
 
         reason = _stop_reason(states, limits.stop_above)
+        if not reason:
+            ordered = [begun[dlq_id] for dlq_id in rows["dlq_id"] if dlq_id in begun]
+            reason = _recent_stop_reason(ordered, limits)
         if reason:
             last_error = self._outcomes.last_error_of(group)
             self._ledger.stop(self._hash, group, reason + last_error)
@@ -472,6 +497,34 @@ def _stop_reason(counts: Counter[str], stop_above: float) -> str:
 
     if counts["refused"]:
         return f"{counted(counts['refused'], 'request')} refused by the service"
+
+    return ""
+
+
+def _recent_stop_reason(states: Sequence[str], limits: Limits) -> str:
+    """Return why a group stops after the last of these outcomes, in the order in which they were sent.
+
+    For example, 1,000 runs have succeeded, and then 50 of 50 fail. They are 5 % of all, but the next wave
+    would fail, too.
+    """
+    with_outcome = [state for state in states if state in _WITH_OUTCOME]
+    size = max(limits.wave, _TUNING.recent_runs)
+    recent = Counter(with_outcome[-size:])
+    runs = recent.total()
+    expected = limits.stop_above * runs
+    deviation = math.sqrt(expected * (1 - limits.stop_above))
+    most = expected + _TUNING.deviations * deviation
+
+    failed = recent["failed again"] + recent["failed otherwise"]
+    if failed > most:
+        return f"{failed:,} of the last {counted(runs, 'run')} failed again ({percent(failed / runs)})"
+
+    late = recent["running"] + recent["unknown"]
+    if late > most:
+        return (
+            f"{late:,} of the last {counted(runs, 'run')} had not ended before the deadline, or have an "
+            f"unknown outcome ({percent(late / runs)})"
+        )
 
     return ""
 
