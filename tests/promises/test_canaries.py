@@ -343,9 +343,8 @@ def _watch(given: Planted, frame: pd.DataFrame) -> str:
     del frame  # the panel reads the service itself
     notices: list[str] = []
 
-    def send(notice: str) -> str:
+    def send(notice: str) -> None:
         notices.append(notice)
-        return ""
 
     watch = Watch(given.service, given.folder / "watched", send=send)
     watch.look()

@@ -70,9 +70,8 @@ def watched(hours: int, every: float, per_hour: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/kept"
 
-        def send(notice: str) -> str:
+        def send(notice: str) -> None:
             notices.extend(notice.splitlines())
-            return ""
 
         service, watch = None, None
         for hour in range(hours):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,7 +21,7 @@ from toolkit.cli import main
 from toolkit.errors import InputError, ServiceError
 from toolkit.failures.group_counts import GroupCount
 from toolkit.failures.notices import sender_of
-from toolkit.failures.watching import Watch
+from toolkit.failures.watching import Look, Watch
 from toolkit.snapshots.manifest import WATCHED
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.widgets.watch_panel import WatchPanel
@@ -52,29 +54,44 @@ def service(queue) -> tk.Service:
     return tk.connect(queue_url=queue.url, queue_token=TOKEN)
 
 
-@pytest.fixture
-def webhook() -> Iterator[tuple[str, list[str]]]:
-    """Run a webhook on this machine: the address, and the texts that arrived."""
+@contextmanager
+def receiving(
+    statuses: Sequence[int] = (302,), arrived: Callable[[], object] = str, port: int = 0
+) -> Iterator[tuple[str, list[str]]]:
+    """Run a webhook on this machine: the address, and the texts that arrived.
+
+    It responds with these statuses, and with the last of them from then on.
+    """
     texts: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             texts.append(json.loads(self.rfile.read(length))["text"])
-            self.send_response(302)
+            arrived()
+            self.send_response(statuses[min(len(texts), len(statuses)) - 1])
             self.send_header("Location", "http://127.0.0.1:9/other")
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/hook", texts
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook", texts
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def webhook() -> Iterator[tuple[str, list[str]]]:
+    """Run a webhook that redirects."""
+    with receiving() as address_and_texts:
+        yield address_and_texts
 
 
 def test_new_groups_are_marked_and_reported_once(service, queue, tmp_path, webhook):
@@ -238,9 +255,8 @@ def test_damaged_notes_are_reported_and_hide_no_group(
     (path / WATCHED).write_bytes(content)
     sent: list[str] = []
 
-    def send(notice: str) -> str:
+    def send(notice: str) -> None:
         sent.append(notice)
-        return ""
 
     found = Watch(service, path, send=send, clock=lambda: NOW).look()
     assert len(found.new) == 1
@@ -307,7 +323,8 @@ def test_notices_go_only_to_confirmed_hosts(service):
     ):
         sender_of("https://chat.example/hook", None)
     assert sender_of("https://chat.example/hook", "chat.example") is not None
-    assert "did not respond" in sender_of("http://127.0.0.1:9/x", None)("text")
+    failure = sender_of("http://127.0.0.1:9/x", None)("text")
+    assert "did not respond" in failure.reason
     with pytest.raises(InputError, match="second"):
         tk.watch_failures(service, every=timedelta(milliseconds=10))
 
@@ -340,7 +357,7 @@ def test_the_command_looks_once(service, queue, tmp_path, monkeypatch, capsys):
 def test_the_command_ends_with_an_error_if_a_notice_is_not_sent(
     service, queue, tmp_path, monkeypatch, capsys
 ):
-    """Its group is not reported again, and a job in the documentation is silent for the statuses 4 and 5."""
+    """A job in the documentation is silent for the statuses 4 and 5."""
     monkeypatch.setenv("TOOLKIT_QUEUE_URL", queue.url)
     monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
     command = ["watch", str(tmp_path / "kept"), "--once", "--notify"]
@@ -352,6 +369,104 @@ def test_the_command_ends_with_an_error_if_a_notice_is_not_sent(
     shown = capsys.readouterr()
     assert "quota exhausted" in shown.out
     assert "did not respond" in shown.err
+
+
+def test_a_notice_is_sent_again_if_nobody_listened(
+    service, queue, tmp_path, monkeypatch, capsys
+):
+    """The next run of the job sends it once, with groups that are new by then."""
+    monkeypatch.setenv("TOOLKIT_QUEUE_URL", queue.url)
+    monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    command = ["watch", str(tmp_path / "kept"), "--once", "--notify"]
+    command.append(f"http://127.0.0.1:{port}/hook")
+    assert main(command) == 0
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    assert main(command) == 1
+    assert "next look sends the notice again" in capsys.readouterr().err
+    queue.failures = [*queue.failures, *failures(3, "no route", 1, first=60)]
+    with receiving([200], port=port) as (_, texts):
+        assert main(command) == 4
+        assert main(command) == 0
+    (text,) = texts
+    assert "quota exhausted" in text
+    assert "no route" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "is_sent_again"),
+    [(404, True), (429, True), (500, True), (503, True), (302, False), (502, False), (504, False)],
+)  # fmt: skip
+def test_a_notice_that_may_have_arrived_is_not_sent_again(
+    service, queue, tmp_path, status, is_sent_again
+):
+    """A refusal of the receiver is certain; a proxy does not know what became of the request."""
+    with receiving([status, 200]) as (url, texts):
+        watch = Watch(service, tmp_path / "kept", send=sender_of(url, None))
+        watch.look()
+        queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+        assert f"status {status}" in watch.look().unsent
+        # also after a restart
+        watch = Watch(service, tmp_path / "kept", send=sender_of(url, None))
+        assert bool(watch.look().new) is is_sent_again
+        assert watch.look().new == ()
+        assert len(texts) == 1 + is_sent_again
+
+
+@pytest.mark.parametrize("status", [4, 1])
+def test_a_watch_that_was_killed_before_its_output_is_reported_by_the_next_one(
+    queue, tmp_path, monkeypatch, capsys, status
+):
+    """The notice may have arrived, so it is not sent again; with a receiver, the look ends with an error."""
+    monkeypatch.setenv("TOOLKIT_QUEUE_URL", queue.url)
+    monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
+    command = ["watch", str(tmp_path / "kept"), "--once"]
+    assert main(command) == 0
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def kill() -> None:
+        processes[0].kill()
+        processes[0].wait()
+
+    with receiving([200], kill) as (url, texts):
+        words = [sys.executable, "-m", "toolkit", *command, "--notify", url]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            processes.append(process)
+            assert process.communicate()[0] == b""
+        assert len(texts) == 1
+        if status == 1:
+            command += ["--notify", url]
+        capsys.readouterr()
+        assert main(command) == status
+        assert "quota exhausted" in capsys.readouterr().out
+        assert main(command) == 0
+        assert len(texts) == 1
+
+
+def test_of_two_watches_of_a_folder_one_sends_a_notice(
+    service, queue, tmp_path, webhook
+):
+    """The other one waits until the result was shown, and its reader finds a mark."""
+    url, texts = webhook
+    first, second = (
+        Watch(service, tmp_path / "kept", send=sender_of(url, None)) for _ in range(2)
+    )
+    for watch in (first, second):
+        watch.look()
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    looks: list[Look] = []
+    with first.looking() as found:
+        assert len(found.new) == 1
+        thread = threading.Thread(target=lambda: looks.append(second.look()))
+        thread.start()
+        thread.join(1)
+        assert thread.is_alive()
+    thread.join(30)
+    assert looks[0].new == ()
+    assert second.board()[0]["marked"]
+    assert len(texts) == 1
 
 
 def test_a_webhook_that_answers_slowly_has_a_deadline(monkeypatch):
@@ -370,7 +485,10 @@ def test_a_webhook_that_answers_slowly_has_a_deadline(monkeypatch):
         thread.start()
         try:
             send = sender_of(f"http://127.0.0.1:{server.getsockname()[1]}/hook", None)
-            assert "did not respond" in send("new: a group (3)")
+            failure = send("new: a group (3)")
+            assert "did not respond" in failure.reason
+            # the receiver may have read the notice
+            assert not failure.is_undelivered
         finally:
             ended.set()
             thread.join()

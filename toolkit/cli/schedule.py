@@ -149,6 +149,8 @@ class Schedule:
             is_result=True,
             **facts,
         )
+        if outcome.shown is not None:
+            outcome.shown()
 
     def _failed(self, error: Exception, *, seconds: float) -> None:
         """Report a failed run. Raise the error if the schedule gives up."""

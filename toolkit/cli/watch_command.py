@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 from toolkit.cli.exit_status import ExitStatus
@@ -42,7 +43,8 @@ def _watch(given: argparse.Namespace) -> ExitStatus:
         watch = Watch(service, given.path, send=send)
 
         def run() -> Outcome:
-            found = watch.look()
+            look = ExitStack()
+            found = look.enter_context(watch.looking())
             status = ExitStatus.DONE
             if not found.receipt.complete:
                 status = ExitStatus.NOT_COMPLETE
@@ -60,11 +62,14 @@ def _watch(given: argparse.Namespace) -> ExitStatus:
             verdict = "; ".join(
                 [found.summary, *watch.titles((*found.new, *found.worse))]
             )
-            return Outcome(verdict, found.receipt, found.rows, status)
+            return Outcome(verdict, found.receipt, found.rows, status, look.close)
 
         if given.once:
             outcome = run()
             say_wrapped(f"{given.path}: {outcome.verdict}")
+            sys.stdout.flush()
+            if outcome.shown is not None:
+                outcome.shown()
             return outcome.status
 
         schedule = Schedule(

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import urllib3
@@ -22,14 +22,32 @@ from toolkit.base.errors import InputError
 from toolkit.service.connections import Connections
 from toolkit.service.settings import is_loopback
 
-Sender: TypeAlias = Callable[[str], str]
-"""Sends a notice. Return why it failed, or an empty string."""
+
+class SendFailure(NamedTuple):
+    """Why a notice was not sent."""
+
+    reason: str
+    is_undelivered: bool
+    """Whether the notice certainly did not arrive, so that it can be sent again."""
+
+
+Sender: TypeAlias = Callable[[str], SendFailure | None]
+"""Sends a notice. Return why it failed, or None."""
 
 _DOING: Final = "watching failures"
 _TITLE: Final = "Failures"
 _SECONDS: Final = 10.0
 _LONGEST: Final = 1500  # characters of a notice
 _FIRST_ERROR: Final = 300
+_FIRST_REFUSAL: Final = 400
+_OF_PROXIES: Final = frozenset({502, 504})
+"""Statuses of a proxy, which does not know whether the receiver has read the notice."""
+_NOT_CONNECTED: Final = (
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    urllib3.exceptions.SSLError,
+)
+"""Errors before the first byte of a notice is sent."""
 _DESKTOP: Final = "notify-send"
 _RUN_SECONDS: Final = 10
 
@@ -57,16 +75,19 @@ def _desktop() -> Sender:
             expected=f"{_DESKTOP}, or the address of a webhook",
         )
 
-    def send(notice: str) -> str:
+    def send(notice: str) -> SendFailure | None:
         command = [program, "--app-name", "toolkit", "--", _TITLE, notice[:_LONGEST]]
         try:
             subprocess.run(
                 command, check=True, capture_output=True, timeout=_RUN_SECONDS
             )
         except (OSError, subprocess.SubprocessError) as error:
-            return f"{_DESKTOP} failed ({type(error).__name__})"
+            # a program that hangs may have shown the notice
+            is_undelivered = not isinstance(error, subprocess.TimeoutExpired)
+            reason = f"{_DESKTOP} failed ({type(error).__name__})"
+            return SendFailure(reason, is_undelivered)
 
-        return ""
+        return None
 
     return send
 
@@ -90,7 +111,7 @@ def _webhook(url: str, confirm: str | None) -> Sender:
     path = url[url.index(address.netloc) + len(address.netloc) :].partition("#")[0]
     headers = {"Content-Type": "application/json"}
 
-    def send(notice: str) -> str:
+    def send(notice: str) -> SendFailure | None:
         body = json.dumps({"text": notice[:_LONGEST]}).encode()
         timeout = urllib3.Timeout(total=_SECONDS)
         try:
@@ -104,11 +125,15 @@ def _webhook(url: str, confirm: str | None) -> Sender:
                 response.close()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             # the address can contain a secret, so the message of the error is not shown
-            return f"the webhook of {host} did not respond ({type(error).__name__})"
+            reason = f"the webhook of {host} did not respond ({type(error).__name__})"
+            return SendFailure(reason, isinstance(error, _NOT_CONNECTED))
 
-        if response.status >= _FIRST_ERROR:
-            return f"the webhook of {host} responded with status {response.status}"
+        status = response.status
+        if status < _FIRST_ERROR:
+            return None
 
-        return ""
+        reason = f"the webhook of {host} responded with status {status}"
+        is_refused = status >= _FIRST_REFUSAL and status not in _OF_PROXIES
+        return SendFailure(reason, is_refused)
 
     return send

@@ -3,16 +3,18 @@
 Each look is a sync, which lists everything that the queue contains. So if the service or this process
 restarts, the next look has every entry that is still in the queue. Between two looks only counts are kept in
 memory. The file ``_watched.json`` of the snapshot lists the notices, so that none is sent twice, even after a
-restart.
+restart. A notice that certainly did not arrive is sent again with the next look.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
+from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any, Final
@@ -22,7 +24,8 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.base.errors import ToolkitError
+from toolkit.base.errors import SnapshotLockedError, ToolkitError
+from toolkit.base.private_files import changing
 from toolkit.drawing.wording import counted
 from toolkit.failures.group_counts import GroupCount, hour_of, hours_of
 from toolkit.failures.grouping import group_failures
@@ -30,7 +33,7 @@ from toolkit.failures.notices import Sender
 from toolkit.failures.selection import select_timed
 from toolkit.secrets.redaction import visible
 from toolkit.service.settings import Service
-from toolkit.snapshots import open_snapshot, sync_failures
+from toolkit.snapshots import Changes, open_snapshot, sync_failures
 from toolkit.snapshots.manifest import WATCHED, read_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.receipt import Receipt
@@ -53,6 +56,10 @@ class Noticed(msgspec.Struct):
     synced: str = ""
     """When the sync of the last look began; empty before the first look."""
     format: int = 2
+    unsent: dict[str, str] = {}
+    """The groups of a notice that certainly did not arrive, with their states. The next look sends them."""
+    unshown: dict[str, str] = {}
+    """The groups that a look has found, until its result was shown. The next look shows those that remain."""
 
     def has(self, group: str, state: str) -> bool:
         """Return whether a state of a group was reported."""
@@ -72,12 +79,9 @@ class Noticed(msgspec.Struct):
                 for state, hour in states.items():
                     self.see(other, state, hour)
 
-    def take_back(self, found: Mapping[str, str]) -> None:
-        """Remove states that were not reported after all, so that the next look reports them."""
-        for group, state in found.items():
-            seen = self.groups.get(group)
-            if isinstance(seen, dict):
-                seen.pop(state, None)
+        for listed in (self.unsent, self.unshown):
+            for group in joined.keys() & listed.keys():
+                listed.setdefault(joined[group], listed.pop(group))
 
     def forget(self, now: int) -> None:
         """Remove the states that no look of the last two days saw, so that they are reported again."""
@@ -155,43 +159,101 @@ class Watch:
 
     def look(self) -> Look:
         """Sync once, count the new failures, and send a notice about groups that are new or worse."""
+        with self.looking() as found:
+            return found
+
+    @contextmanager
+    def looking(self) -> Iterator[Look]:
+        """Look once, as `look` does. At the end of the block, the notes show that the result was reported.
+
+        If the process is killed before, the next look reports the groups again. Another watch of the folder
+        waits until the end of the block.
+        """
         changes = sync_failures(self._service, self.path, progress=False)
+        with self._notes_locked():
+            yield self._found(changes)
+
+            if self._noticed is not None and self._noticed.unshown:
+                self._noticed.unshown = {}
+                self._write(self._noticed)
+
+    def _found(self, changes: Changes) -> Look:
+        """Count the failures of a sync, and send a notice about groups that are new or worse."""
         added = changes.added
         now = hour_of(self._clock())
         generation, renamed = self._present()
 
         if self._noticed is None:
-            self._noticed = self._begin(now, renamed)
-        elif changes.joined or generation != self._generation + 1:
-            # other syncs of the snapshot, for example of a job, have rows that are not in `added`
-            self._count_all()
-        elif len(added):
-            self._add(added)
+            noticed = self._begin(now, renamed)
+        else:
+            noticed = self._noticed
+            if changes.joined or generation != self._generation + 1:
+                # other syncs of the snapshot, for example of a job, have rows that are not in `added`
+                self._count_all()
+            elif len(added):
+                self._add(added)
         self._generation = generation
 
         # all ids that ever changed: another sync may have joined groups, or a watch ended before its notes
-        self._noticed.join(renamed)
         self._marked = dict.fromkeys(
             renamed.get(group, group) for group in self._marked
         )
         for group in self._groups.values():
             group.forget(now)
-        found = self._to_notice(self._noticed, now)
-        self._noticed.synced = changes.receipt.started_at
+        noticed.join(renamed)
+        found = self._to_notice(noticed, now)
         self._marked |= dict.fromkeys(found)
+        changed = self._changed_by_others()
+        if changed is not None:
+            # another watch has reported groups meanwhile, which are new for the reader of this one
+            noticed = changed
+            noticed.join(renamed)
+            found = self._to_notice(noticed, now)
+        self._noticed = noticed
+        noticed.synced = changes.receipt.started_at
         # Arrow keeps freed memory for the next look, which in a night of looks becomes fragmented
         pa.default_memory_pool().release_unused()
-        unsent = self._notice(self._noticed, found)
+        return self._reported(noticed, found, changes)
+
+    def _reported(
+        self, noticed: Noticed, found: Mapping[str, str], changes: Changes
+    ) -> Look:
+        """Send the notice of a look, and return its result."""
+        due = dict(found)
+        if self._send is not None:
+            due = self._known(noticed.unsent) | due
+        unshown = self._known(noticed.unshown)
+        self._marked |= dict.fromkeys([*unshown, *found])
+        unsent = self._notice(noticed, due, unshown)
+        forgotten = unshown.keys() - due.keys()
+        if forgotten and not unsent:
+            unsent = (
+                f"an earlier look ended before it had reported {counted(len(forgotten), 'group')}, and its "
+                "notice may not have arrived"
+            )
         problem = "; ".join(filter(None, [self._repair, unsent]))
         self._repair = ""
         if self._send is None:
             unsent = ""
-        new = tuple(group for group, state in found.items() if state == "new")
-        worse = tuple(group for group in found if group not in new)
+        reported = unshown | due
+        new = tuple(group for group, state in reported.items() if state == "new")
+        worse = tuple(group for group in reported if group not in new)
 
         return Look(
-            len(added), changes.rows, changes.receipt, new, worse, problem, unsent
+            len(changes.added),
+            changes.rows,
+            changes.receipt,
+            new,
+            worse,
+            problem,
+            unsent,
         )
+
+    def _known(self, states: Mapping[str, str]) -> dict[str, str]:
+        """Return the states of groups that the snapshot still has."""
+        return {
+            group: state for group, state in states.items() if group in self._groups
+        }
 
     def _present(self) -> tuple[int, Mapping[str, str]]:
         """Return the generation of the snapshot, and all earlier ids of groups with the present ones."""
@@ -290,23 +352,39 @@ class Watch:
 
         return found
 
-    def _notice(self, noticed: Noticed, found: dict[str, str]) -> str:
+    def _notice(
+        self, noticed: Noticed, due: dict[str, str], unshown: dict[str, str]
+    ) -> str:
         """Store the groups as reported, then send one notice. Return the problem, if there was one.
 
         They are stored before, so that an error between the two loses a notice rather than sends it twice. If
-        they cannot be stored, for example because the disk is full, the next look tries again.
+        they cannot be stored, for example because the disk is full, or if the notice certainly did not
+        arrive, the next look sends it.
         """
+        noticed.unshown = unshown | due
+        if self._send is not None:
+            noticed.unsent = {}
         is_stored = self._write(noticed)
-        if not found:
+        if not due:
             return ""
         if not is_stored:
             if self._send is not None:
-                noticed.take_back(found)
+                noticed.unsent = due
             return f"no notice was sent, because {WATCHED} could not be written"
         if self._send is None:
             return ""
 
-        return self._send(self._notice_text(found))
+        failure = self._send(self._notice_text(due))
+        if failure is None:
+            return ""
+        if not failure.is_undelivered:
+            return (
+                f"{failure.reason}; the notice may have arrived and is not sent again"
+            )
+
+        noticed.unsent = due
+        self._write(noticed)
+        return f"{failure.reason}; the next look sends the notice again"
 
     def _notice_text(self, found: dict[str, str]) -> str:
         lines = [
@@ -358,6 +436,39 @@ class Watch:
             return None
 
         return _NOTICES.decode(content)
+
+    def _changed_by_others(self) -> Noticed | None:
+        """Return the notes if another watch has changed them since this one wrote them, else None."""
+        if not self._stored:
+            return None
+        try:
+            content = open_store(self.path, None).content(WATCHED)
+            if content == self._stored:
+                return None
+            noticed = _NOTICES.decode(content)
+        except (OSError, ValueError, ToolkitError):
+            return None  # the next notes of this watch replace them
+
+        return noticed if noticed.format > 1 else None
+
+    @contextmanager
+    def _notes_locked(self) -> Iterator[None]:
+        """Keep other watches of the folder from reading the notes. An object store has none."""
+        if not open_store(self.path, None).exclusive:
+            yield
+            return
+
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(changing(Path(self.path) / WATCHED))
+            except TimeoutError:
+                raise SnapshotLockedError(
+                    _DOING,
+                    got=f"{WATCHED} of {self.path}, which another watch has locked",
+                    expected="one look at a time",
+                    next_step="Wait until the other watch has ended its look.",
+                ) from None
+            yield
 
     def _write(self, noticed: Noticed) -> bool:
         """Store the notices if they have changed, and return whether they are stored.

@@ -33,6 +33,9 @@ HEARTBEAT: Final = "_heartbeat.json"
 WATCHED: Final = "_watched.json"
 """States of groups that a watch has reported."""
 
+WATCHED_LOCK: Final = f".{WATCHED}.lock"
+"""The lock of `private_files.changing` for the states."""
+
 JUDGED: Final = "_judged.json"
 """The times when reports could judge the snapshot, stored next to it; not a part of the snapshot."""
 

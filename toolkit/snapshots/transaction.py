@@ -50,6 +50,7 @@ from toolkit.snapshots.manifest import (
     PENDING_NAME,
     SCHEMA_VERSION,
     WATCHED,
+    WATCHED_LOCK,
     Kind,
     ListedFile,
     Manifest,
@@ -71,6 +72,8 @@ _UNFINISHED: Final = re.compile(
     rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME}|(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?"
     r"_(?:part|index|manifest|checkpoint|heartbeat)[-.0-9a-z]*\.[0-9a-f]{16}\.tmp)\Z"
 )
+_OF_JOBS: Final = frozenset({LOCK, HEARTBEAT, JUDGED, WATCHED, WATCHED_LOCK})
+"""Files next to a snapshot that are no part of it."""
 _NAMED: Final = 3  # damaged files that an error names; further ones are counted
 
 
@@ -434,7 +437,7 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     pending: frozenset[str] = frozenset()
     if checkpoint:
         pending = checkpoint.names
-    listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, WATCHED, *pending}
+    listed = {MANIFEST, *_OF_JOBS, *pending}
     listed |= {*_listed(manifest)}
 
     return tuple(sorted(name for name in store.names() if name not in listed))
@@ -475,11 +478,10 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 def _refuse_others(store: SnapshotStore) -> None:
     """Raise an error if a folder without a manifest contains data files, or files of others."""
-    of_jobs = {LOCK, HEARTBEAT, JUDGED, WATCHED}
     names = [
         name
         for name in store.names()
-        if name not in of_jobs and not _UNFINISHED.match(name)
+        if name not in _OF_JOBS and not _UNFINISHED.match(name)
     ]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
