@@ -14,7 +14,7 @@ from toolkit.failures.classes import CLASSES
 from toolkit.redrive.choices import recommended
 from toolkit.reports.failure_report import FailureReport, report_failures
 from toolkit.reports.problems import Scale
-from toolkit.reports.sections import ReportTable
+from toolkit.reports.sections import ReportCode, ReportTable
 from toolkit.secrets.redaction import Redactor, Secret
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -200,6 +200,20 @@ def test_an_explanation_of_several_classes_names_them() -> None:
     assert problem["action"].startswith("Look at one of each error, then resume ")
     assert "errors, most often TypeError: order.total is not" in problem["detail"]
     assert "names no class of failure" not in report.to_markdown()
+
+
+def test_the_code_of_several_classes_resumes_those_that_are_left_before_a_fix() -> None:
+    """Whoever runs it has taken the step of each class; a plan leaves contract drift by default."""
+    rows = told(
+        (3, 0, 150, FLOWS[0], "TypeError: order.total is not a function"),
+        (2, 0, 100, FLOWS[0], "column zone does not exist"),
+    )
+    report = reported(rows)
+    (problem,) = report.to_dict()["problems"]
+    assert problem["failure_class"] == "bug, contract drift"
+    actions = next(one for one in report.sections if one.name == "actions")
+    codes = [part.code for part in actions.parts if isinstance(part, ReportCode)]
+    assert 'include=["contract drift"]' in codes[0].replace("'", '"')
 
 
 def test_an_error_that_continues_after_its_rise_is_listed() -> None:

@@ -323,4 +323,9 @@ def test_a_score_that_many_random_pairs_reach_is_no_threshold(vectors):
     assert "no threshold: " in found.verdict
     assert "1,000" not in found.verdict
     assert "reach the highest score" in found.frame["why"].iloc[0]
+    # with labels, the reason of the threshold is another one
+    labels = pd.DataFrame({"score": [0.9, 0.1], "match": [True, False]})
+    labelled = tk.calibrate_threshold(vectors, labels)
+    assert "the highest score of pairs is" in labelled.verdict
+    assert "1,000" not in labelled.verdict
     found.plot()

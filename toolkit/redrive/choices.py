@@ -147,19 +147,19 @@ _SEVERAL: Final = Recommendation(
 )
 
 
-def recommended(found_class: str) -> Recommendation:
-    """Return the recommendation for the failures of a class, or of several that commas separate.
+def recommended(*classes: str) -> Recommendation:
+    """Return the recommendation for the failures of a class, or of several classes.
 
     Plans, panels, reports and the command line all show this recommendation, so that they agree.
 
     >>> recommended("bug").action, recommended("contract drift").action
     ('resume', 'leave')
-    >>> recommended("bug, throttled").reason
+    >>> recommended("bug", "throttled").reason
     'each class needs another step'
     """
-    if ", " in found_class:
+    if len(classes) > 1:
         return _SEVERAL
-    return _RECOMMENDED.get(found_class, _OTHERWISE)
+    return _RECOMMENDED.get("".join(classes), _OTHERWISE)
 
 
 _WOULD_FAIL: Final = tuple(

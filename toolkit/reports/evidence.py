@@ -104,9 +104,7 @@ class Story:
     chosen: dict[str, str]  # condition for `select_failures` that finds these failures
     waiting: int  # failures that meet `chosen` and are still in the queue
     last_at: datetime | None  # when the latest waiting failure occurred
-    found_class: (
-        str  # the class, or several that commas separate, the most frequent first
-    )
+    classes: tuple[str, ...]  # of the failures, the most frequent first
     groups: frozenset[str]  # the groups of these failures
     last_start: datetime  # when the last episode began
     is_estimate: bool  # whether `observed` and `waiting` are estimated from a sample
@@ -551,7 +549,7 @@ def _stories(
             chosen=chosen,
             waiting=estimate(len(waiting), scale),
             last_at=last_at,
-            found_class=_class_of(rows[SIGNATURE] if group is None else [group], kinds),
+            classes=_classes_of(rows[SIGNATURE] if group is None else [group], kinds),
             groups=frozenset(map(str, groups_of)),
             last_start=row["episodes"][-1][0],
             is_estimate=total > len(sample),
@@ -587,19 +585,19 @@ def _of_whole_group(
     )
 
 
-def _class_of(groups: Iterable[object], kinds: Mapping[str, str]) -> str:
-    """Return the class of failures by their groups, or all classes with commas, the most frequent first.
+def _classes_of(groups: Iterable[object], kinds: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the classes of failures by their groups, the most frequent first.
 
     Classes of less than a tenth of the failures are left out: they are usually of other errors of that time.
 
-    >>> _class_of(["a", "b"], {"a": "bug", "b": "bug", "c": "throttled"})
-    'bug'
-    >>> _class_of(["a", "c", "c"], {"a": "bug", "c": "throttled"})
-    'throttled, bug'
+    >>> _classes_of(["a", "b"], {"a": "bug", "b": "bug", "c": "throttled"})
+    ('bug',)
+    >>> _classes_of(["a", "c", "c"], {"a": "bug", "c": "throttled"})
+    ('throttled', 'bug')
     """
     counts = Counter(kinds.get(str(group), "unknown") for group in groups)
     least = _LEAST_OF_A_CLASS * counts.total()
-    return ", ".join(name for name, count in counts.most_common() if count >= least)
+    return tuple(name for name, count in counts.most_common() if count >= least)
 
 
 def _without_title(

@@ -111,7 +111,7 @@ class Explained:
             (story.goes_on and self.evidence.is_current, f"{number}. {story.name}{episodes_note(story)}",
              _iso(story.start), _iso(story.stop),
              places_in_words(self.evidence, story), story.condition, "; or ".join(story.alternatives) or None,
-             story.found_class, story.observed, story.expected, story.share,
+             ", ".join(story.classes), story.observed, story.expected, story.share,
              _confidence(story.confidence))
             for number, story in enumerate(stories, 1)
         ]  # fmt: skip
@@ -476,7 +476,7 @@ class Explained:
                 continue
 
             last = (story.last_at or story.stop) + self.retention.length
-            advice = recommended(story.found_class).advice
+            advice = recommended(*story.classes).advice
             if story.of_all:
                 # the class of one group is no reason for a rise of all failures
                 advice = _OF_ALL
@@ -589,14 +589,20 @@ def action_code(story: Story, load: Code) -> Code:
     """Return code that plans a redrive for an explanation and shows the plan. It sends nothing."""
     times = {"since": _iso(story.start), "until": _iso(story.stop)}
     select = _SELECT.write(variable("failures"), story.chosen, **times)
-    found = recommended(story.found_class)
     options: dict[str, object] = {}
     # by default, a plan leaves these failures alone; whoever runs this code has fixed the cause
-    if found.action != found.then:
-        options["include"] = [story.found_class]
+    fixed = [name for name in story.classes if _is_redriven_later(name)]
+    if fixed:
+        options["include"] = fixed
     plan = _PLAN.write(variable("chosen"), **options)
 
     return fill(_ACTION, load=load, select=select, plan=plan)
+
+
+def _is_redriven_later(failure_class: str) -> bool:
+    """Return whether failures of a class are left until their cause was fixed."""
+    found = recommended(failure_class)
+    return found.action != found.then
 
 
 def _confidence(value: float) -> float:

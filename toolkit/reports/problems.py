@@ -336,9 +336,9 @@ class _Problems:
         title, place = _title_and_place(self.clean(story.what))
         if not story.whole:
             place.append("with other errors")
-        advice = recommended(story.found_class)
+        advice = recommended(*story.classes)
         action = f"{advice.brief} {story.about}{story.waiting:,}"
-        reason, link = _reason(story.found_class), f"action-{number}"
+        reason, link = _reason(*story.classes), f"action-{number}"
         if story.waiting != story.observed:
             # the condition of the code also selects failures outside of the episodes, or misses gone ones
             reason += f"; {story.about}{story.waiting:,} of this kind are in the queue"
@@ -370,7 +370,7 @@ class _Problems:
             rate_text=self._rate_text(story, state, _times(rows)),
             bars=self.scale.counts(_times(rows)),
             hot_from=self.scale.bar_of(since),
-            failure_class=story.found_class,
+            failure_class=", ".join(story.classes),
             action=action,
             reason=reason,
             link=link,
@@ -552,13 +552,13 @@ def _episodes_in_words(story: Story) -> str:
     return ""
 
 
-def _reason(failure_class: str) -> str:
-    """Return the reason for an action, after the class if one is known."""
-    reason = recommended(failure_class).reason
-    if failure_class == "unknown":
+def _reason(*classes: str) -> str:
+    """Return the reason for an action, after the classes if they are known."""
+    reason = recommended(*classes).reason
+    if classes == ("unknown",):
         return reason
 
-    return f"{failure_class}: {reason}"
+    return f"{', '.join(classes)}: {reason}"
 
 
 def _times(rows: pd.DataFrame) -> pd.Series:

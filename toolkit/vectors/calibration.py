@@ -63,7 +63,6 @@ _DRAWN: Final = 2000  # scores of each kind that a plot shows
 _CHANCE: Final = 0.001
 # share of random pairs that makes a score common; a namespace of 25 vectors has 300 pairs
 _NOT_CHANCE: Final = 0.005
-_NOT_RARE: Final = "of the random pairs reach the highest score"
 _STEPS: Final = 200
 _QUERIES: Final = "queries and rows"
 _STORED: Final = "stored rows"
@@ -100,6 +99,8 @@ class Calibration:
         Rows of the labels that were left out because `match` is missing.
     look_like_hits : bool
         True if the labels have no column `query` and look like hits of several queries.
+    common_high : frozenset of str
+        Namespaces in which many random pairs have the highest score, so that no score is rare.
 
     Examples
     --------
@@ -114,6 +115,7 @@ class Calibration:
     promised: bool
     unlabelled: int
     look_like_hits: bool = False
+    common_high: frozenset[str] = frozenset()
 
     @property
     def verdict(self) -> str:
@@ -137,7 +139,8 @@ class Calibration:
             place = ""
             if row["namespace"]:
                 place = f"In {row['namespace']}, "
-            sentence = f"{place}{_pairs_sentence(row)}"
+            is_common = row["namespace"] in self.common_high
+            sentence = f"{place}{_pairs_sentence(row, is_common=is_common)}"
 
             if np.isnan(row["threshold"]):
                 sentence += f"; no threshold: {row['why']}"
@@ -287,6 +290,7 @@ def calibrate_threshold(
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
     pairs: list[tuple[str, float]] = []
+    common_high: set[str] = set()
     for name, (positions, matrix) in sorted(index.sampled.items()):
         if len(matrix) < 2:  # noqa: PLR2004 - a pair
             continue
@@ -297,6 +301,8 @@ def calibrate_threshold(
         labelled = judged.get(name, _Labelled(np.zeros(0), np.zeros(0, dtype=bool)))
         high = chance.reached_by(_CHANCE)
         threshold = _above_chance(chance, high)
+        if threshold.value is None:
+            common_high.add(name)
         if labels is not None:
             threshold = Threshold(None, "nothing is labelled here")
         if name in judged:
@@ -336,6 +342,7 @@ def calibrate_threshold(
         labels is not None,
         unlabelled,
         doubtful,
+        frozenset(common_high),
     )  # fmt: skip
 
 
@@ -413,7 +420,8 @@ def _above_chance(chance: PairScores, high: float) -> Threshold:
     """
     share = float(chance.share_from(high))
     if share > _NOT_CHANCE:
-        return Threshold(None, f"{percent(share)} {_NOT_RARE}")
+        why = f"{percent(share)} of the random pairs reach the highest score"
+        return Threshold(None, why)
 
     return Threshold(high, "one random pair in 1,000 reaches it")
 
@@ -436,10 +444,10 @@ def _row(
     return (kind, *scores, labels, *best)
 
 
-def _pairs_sentence(row: dict[Any, Any]) -> str:
+def _pairs_sentence(row: dict[Any, Any], *, is_common: bool) -> str:
     """Return the sentence about random pairs and, if queries were passed, about their best hits."""
     reached = f"one pair in 1,000 reaches {row['random_high']:.2f}"
-    if str(row["why"]).endswith(_NOT_RARE):
+    if is_common:
         reached = f"the highest score of pairs is {row['random_high']:.2f}"
     if row["pairs"] == _STORED:
         return f"two random stored vectors score {row['random_median']:.2f}; {reached}"
