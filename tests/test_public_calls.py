@@ -345,7 +345,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
         for queries in (None, [[1.0, 0.5]])
     ],
-    "audit_vectors": lambda w: [{"vectors": w.vectors, "sample": None}],
+    "audit_vectors": lambda w: [
+        {"vectors": w.vectors, "sample": None, "similarity": None}
+    ],
     "calibrate_threshold": lambda w: [
         {
             "vectors": source,

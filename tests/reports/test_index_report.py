@@ -462,6 +462,33 @@ def test_numbers_of_another_batch_size_or_a_few_new_contents_are_healthy():
         assert report["healthy"] is True
 
 
+def test_new_documents_of_another_model_have_a_step():
+    """A part of the index was written with another model: no query finds both parts."""
+    rows = healthy_rows(400, seed=3)
+    other = [row | {"vector": np.roll(row["vector"], 7).tolist()} for row in rows[300:]]
+    before, after = to_frame(rows[:300]), to_frame(rows[:300] + other)
+    report = tk.report_index(after, previous=before, groups=str, **OPTIONS).to_dict()
+    assert report["healthy"] is False
+    steps = report["sections"][0]["parts"][0]["rows"]
+    (step,) = [row for row in steps if "another model had made them" in row[1]]
+    assert step[3] == 100
+    like = tk.report_index(to_frame(rows), previous=before, groups=str, **OPTIONS)
+    assert "another model had made them" not in like.to_markdown()
+
+
+def test_an_index_with_a_dot_product_is_not_healthy_if_long_vectors_are_near_all():
+    """The similarity of the index decides how hubs are searched."""
+    before = to_frame(healthy_rows(400, seed=3))
+    matrix = tk.as_matrix(before).copy()
+    matrix[:3] *= 20
+    longer = before.assign(vector=list(matrix))
+    reports = [
+        tk.report_index(longer, similarity=similarity, **OPTIONS).to_markdown()
+        for similarity in ("COSINE", "DOT_PRODUCT")
+    ]
+    assert ["hub by length" in text for text in reports] == [False, True]
+
+
 def test_a_namespace_that_lost_most_of_its_rows_is_not_healthy():
     """A third is left; rows that have new ids, as after another chunking, are not lost."""
     before, _ = _two_states()

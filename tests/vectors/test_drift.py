@@ -63,6 +63,17 @@ def test_constant_and_equal_rows_are_alike() -> None:
     assert (found.auc, found.energy, found.p_value) == (0.5, 0.0, 1.0)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_equal_rows_on_both_sides_are_no_difference(share: float) -> None:
+    """A row that is trained on with one label is not judged with the other: the AUC is about 0.5."""
+    rows = np.random.default_rng(4).normal(size=(300, 8))
+    found = drift(rows, rows[: int(share * 300)])
+    assert found.low <= 0.5 <= found.high
+    assert not found.is_clear
+    assert repr(found).startswith("no difference was found: AUC ")
+    assert repr(drift(rows, rows + 3)).startswith("the two differ: AUC 1.000")
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -329,6 +329,26 @@ def test_metadata_that_is_not_json_is_an_error_of_the_rows(text):
     assert "metadata not JSON" in audit.verdict
 
 
+def test_long_vectors_are_hubs_by_dot_product():
+    """They are near everything in such an index, and by cosine nothing is wrong."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(1_000, 32))
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix[:5] *= 20
+    for similarity in (None, "COSINE", "EUCLIDEAN"):
+        findings = tk.audit_vectors(matrix, similarity=similarity).frame["finding"]
+        assert "hub by length" not in set(findings)
+    audit = tk.audit_vectors(matrix, similarity="DOT_PRODUCT")
+    row = audit.frame.set_index("finding").loc["hub by length"]
+    assert (row["severity"], row["count"]) == ("warning", 5)
+    assert "20 times as long" in row["detail"]
+    equal = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+    findings = tk.audit_vectors(equal, similarity="DOT_PRODUCT").frame["finding"]
+    assert "hub by length" not in set(findings)
+    with pytest.raises(InputError, match="similarity"):
+        tk.audit_vectors(matrix, similarity="dot")
+
+
 def test_metadata_that_other_functions_read_is_no_finding():
     """Not a number, and integers of any size, are read by `explode_metadata`."""
     frame = to_frame(healthy_rows(200, seed=2))

@@ -160,6 +160,53 @@ def test_drift_of_new_documents_is_seen_and_of_like_ones_not():
     changes = tk.compare_vectors(old, to_frame(rows[:600] + other), groups=str)
     assert changes.drift["low"][0] > 0.9
     assert "differ from old ones in the default namespace" in changes.verdict
+    assert changes.drift["unrelated"].tolist() == [True]
+    assert tk.compare_vectors(old, like).drift["unrelated"].tolist() == [False]
+
+
+def test_another_subject_is_not_another_model():
+    """Vectors of one model share a direction, whatever the subject is."""
+    rng = np.random.default_rng(5)
+    shared, subjects = rng.normal(size=64), rng.normal(size=(9, 64))
+    numbers = np.repeat(np.arange(9), 100)
+    matrix = 0.7 * shared + subjects[numbers] + rng.normal(0, 0.3, (900, 64))
+    frame = pd.DataFrame({"id": [f"d{n}" for n in range(900)], "vector": [*matrix]})
+    changes = tk.compare_vectors(frame[:600], frame, groups=str)
+    assert changes.drift["low"][0] > 0.9
+    assert changes.drift["unrelated"].tolist() == [False]
+
+
+def test_rows_that_repeat_an_id_are_counted_and_not_compared():
+    """The first row of each is compared, in the distances as well."""
+    before = to_frame(healthy_rows(60, seed=1))
+    matrix = tk.as_matrix(before).copy()
+    again = before.iloc[[0, 0, 1]].assign(vector=list(matrix[[5, 6, 7]]))
+    matrix[0] *= -1
+    after = before.assign(vector=list(matrix))
+    changes = tk.compare_vectors(before, pd.concat([after, again]))
+    assert changes.repeated == (0, 3)
+    assert changes.rows == 60
+    assert changes.frame[["id", "change"]].to_numpy().tolist() == [
+        [before["id"][0], "vector only"]
+    ]
+    assert changes.frame["distance"][0] == pytest.approx(2)
+    assert "ids repeat in 3 rows after" in changes.verdict.lower()
+    assert tk.compare_vectors(before, after).repeated == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [pd.DataFrame(), pd.DataFrame({"id": [], "vector": []}), pd.DataFrame(columns=["id", "vector"])],
+    ids=["no columns", "numbers", "objects"],
+)  # fmt: skip
+def test_an_empty_frame_is_a_state(empty):
+    """As an empty range of an index is: everything appeared, or vanished."""
+    frame = to_frame(healthy_rows(30, seed=1))
+    for states, change in (((empty, frame), "appeared"), ((frame, empty), "vanished")):
+        changes = tk.compare_vectors(*states)
+        assert set(changes.frame["change"]) == {change}
+        assert len(changes.frame) == 30
+    assert tk.audit_vectors(empty).facts["rows"].sum() == 0
 
 
 def test_snapshots_and_frames_compare_alike(tmp_path):

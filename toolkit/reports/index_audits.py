@@ -54,6 +54,11 @@ class AuditedIndex:
     """The similarity of the index."""
 
     @property
+    def dense_scale(self) -> str | None:
+        """Return the similarity of dense vectors; None if the index has none."""
+        return self.scale if self.scale in SIMILARITIES else None
+
+    @property
     def recall_options(self) -> dict[str, Any]:
         """Return the options of `audit_recall`."""
         options: dict[str, Any] = {
@@ -140,7 +145,7 @@ STEPS: Final = 5  # number of audits that `run_audits` runs without pinned queri
 def run_audits(index: AuditedIndex, step: Callable[[str], None]) -> IndexAudits:
     """Run all audits, which takes long. `step` is called with the name of each."""
     step("auditing vectors")
-    health = audit_vectors(index.source)
+    health = audit_vectors(index.source, similarity=index.dense_scale)
     step("making a map")
     projected = index.map()
     step("measuring recall")

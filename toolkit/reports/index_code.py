@@ -83,6 +83,9 @@ def codes_of_parts(index: AuditedIndex, lines: list[Code]) -> dict[str, Code]:
         labels.append(variable("labels"))
     if index.scale is not None:
         scored["similarity"] = index.scale
+    audited: dict[str, object] = {}
+    if index.dense_scale is not None:
+        audited["similarity"] = index.dense_scale
     compared: dict[str, object] = {"seed": seed}
     if index.groups is not None:
         compared["groups"] = variable("groups")
@@ -91,7 +94,8 @@ def codes_of_parts(index: AuditedIndex, lines: list[Code]) -> dict[str, Code]:
     return {
         "load": joined([fill("import toolkit as tk\n"), *lines]),
         "health": fill(
-            "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame"
+            "health = {call}\nhealth.plot()\nhealth.frame",
+            call=_AUDIT.write(vectors, **audited),
         ),
         "map": fill(
             "map = {call}", call=_PROJECT.write(vectors, sample=MAP_POINTS, seed=seed)
@@ -118,5 +122,6 @@ _RECALL: Final = PublicCall("audit_recall", ("k", "sample", "seed", "queries"))
 _SCORE: Final = PublicCall(
     "calibrate_threshold", ("queries", "precision", "similarity", "seed")
 )
+_AUDIT: Final = PublicCall("audit_vectors", ("similarity",))
 _COMPARE: Final = PublicCall("compare_vectors", ("groups", "namespace", "seed"))
 _CHECK: Final = PublicCall("check_queries", ("seed",))

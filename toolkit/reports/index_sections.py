@@ -185,7 +185,7 @@ def drift_parts(drift: VectorChanges, code: Code, mask: Mask) -> Iterator[Part]:
         yield _table(
             "New vectors compared with old ones: 0.5 is no difference",
             columns,
-            drift.drift,
+            drift.drift.drop(columns="unrelated"),
         )
 
     moved = replace(drift, frame=drift.moved)

@@ -61,6 +61,7 @@ def next_steps(audits: IndexAudits) -> Iterator[IndexStep]:
 
     yield from _steps_of_lost_rows(audits.drift, audits.health)
     yield from _steps_of_moved_vectors(audits.drift, audits.health)
+    yield from _steps_of_unrelated_vectors(audits.drift)
     yield from _steps_of_findings(audits.health, "error")
     yield from _steps_of_stale_vectors(audits.drift)
     yield from _steps_of_findings(audits.health, "stale")
@@ -139,6 +140,26 @@ def _steps_of_moved_vectors(
             namespace,
             len(far),
             ", ".join(far["id"].head(LISTED)),
+        )
+
+
+def _steps_of_unrelated_vectors(drift: VectorChanges | str) -> Iterator[IndexStep]:
+    """Yield the namespaces whose new vectors have nothing to do with the old ones."""
+    if isinstance(drift, str):
+        return
+
+    for namespace in drift.drift.loc[drift.drift["unrelated"], "namespace"]:
+        is_new = (drift.frame["change"] == "appeared") & (
+            drift.frame["namespace"] == namespace
+        )
+        new = drift.frame[is_new]
+        yield IndexStep(
+            "Embed the new texts again with the model of the old ones, or all with one model.",
+            "New vectors have nothing to do with the old ones, as if another model had made them: no query "
+            "finds both.",
+            str(namespace),
+            len(new),
+            ", ".join(new["id"].head(LISTED)),
         )
 
 

@@ -20,6 +20,10 @@ _ROWS: Final = 1500  # of each side that are compared
 _FOLDS: Final = 5
 _DRAWS: Final = 1000
 PERMUTATIONS: Final = 499
+NO_DIFFERENCE: Final = 0.5
+"""The AUC of two sets that do not differ."""
+UNLIKELY: Final = 0.05
+"""A larger p value is no evidence of a difference."""
 _RIDGE: Final = 1.0  # of the classifier, in units of the mean variance of the features
 _BLOCK: Final = 500
 
@@ -48,10 +52,18 @@ class Drift:
     p_value: float
     rows: int
 
+    @property
+    def is_clear(self) -> bool:
+        """Return whether the two differ by more than chance explains."""
+        return self.low > NO_DIFFERENCE and self.p_value <= UNLIKELY
+
     def __repr__(self) -> str:
+        finding = "no difference was found"
+        if self.is_clear:
+            finding = "the two differ"
         classifier = f"AUC {self.auc:.3f} [{self.low:.3f}, {self.high:.3f}]"
         energy = f"energy distance {self.energy:.4g} (p = {self.p_value:.3g})"
-        return f"{classifier}, {energy}, up to {self.rows:,} rows per side"
+        return f"{finding}: {classifier}, {energy}, up to {self.rows:,} rows per side"
 
 
 def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drift:
@@ -107,7 +119,7 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     )
     group = np.concatenate([before_groups[before_rows], after_groups[after_rows]])
     later = np.repeat([False, True], [before_rows.size, after_rows.size])
-    scores = _held_out(rows, later, group, rng)
+    scores = _held_out(rows, later, _with_equal_rows(rows, group), rng)
     auc = _auc(scores[later], scores[~later])
     low, high = _auc_interval(scores, later, group, rng)
     energy, p_value = _energy(rows, later, group, rng)
@@ -179,6 +191,28 @@ def _sample(
     by_group = np.argsort([rank[int(name)] for name in group], kind="stable")
 
     return np.sort(by_group[:_ROWS])
+
+
+def _with_equal_rows(
+    rows: _Floats, group: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return groups that also contain the groups of equal rows.
+
+    If a row is on both sides, a classifier that was trained with one of the two would call the other one
+    wrong: two identical sets would have an AUC far below 0.5.
+    """
+    _, copies = np.unique(rows, axis=0, return_inverse=True)
+    joined = group.copy()
+    while True:
+        least_of_copy = np.full(len(rows), np.iinfo(np.int64).max)
+        np.minimum.at(least_of_copy, copies.ravel(), joined)
+        following = np.minimum(joined, least_of_copy[copies.ravel()])
+        least_of_group = np.full(int(group.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(least_of_group, group, following)
+        following = least_of_group[group]
+        if (following == joined).all():
+            return joined
+        joined = following
 
 
 def _held_out(

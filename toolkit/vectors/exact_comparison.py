@@ -231,7 +231,7 @@ class ExactSearch:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """A comparison of the vectors of a namespace with each other, by cosine."""
+    """A comparison of the vectors of a namespace with each other, by cosine and, for hubs, by dot product."""
 
     pairs: _Floats  # similarities of random pairs
     nearest: _Floats  # similarities of rows and their nearest neighbours
@@ -240,6 +240,8 @@ class Neighbourhoods:
     outliers: Positions
     hubs: Positions  # rows that are among the neighbours of far too many others
     hub_share: float  # share of queries with the largest hub among their neighbours
+    dot_hubs: Positions  # hubs by dot product that are none by cosine
+    dot_hub_share: float
     effective_rank: float
 
 
@@ -251,9 +253,12 @@ def unit_rows(matrix: Matrix) -> Matrix:
 
 
 def neighbourhoods(
-    matrix: Matrix, distinct: Positions, *, seed: int = 0
+    matrix: Matrix, distinct: Positions, *, by_dot: bool = False, seed: int = 0
 ) -> Neighbourhoods:
-    """Compare the rows of a matrix, each finite and not zero, with each other."""
+    """Compare the rows of a matrix, each finite and not zero, with each other.
+
+    With `by_dot`, hubs are searched by dot product as well.
+    """
     rng = np.random.default_rng([seed, 2])
     unit = unit_rows(matrix)
     rows = len(unit)
@@ -263,19 +268,20 @@ def neighbourhoods(
 
     if rows < 3:  # noqa: PLR2004 - no neighbourhood to speak of
         none = np.zeros(0, dtype=np.intp)
-        return Neighbourhoods(
-            pairs, pairs, none, none, none, none, 0.0, _effective_rank(unit, rng)
-        )
+        rank = _effective_rank(unit, rng)
+        return Neighbourhoods(pairs, pairs, *[none] * 4, 0.0, none, 0.0, rank)
 
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
-    similarities, nearest = _nearest(
-        unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1)
-    )
-    counts = np.bincount(nearest.ravel(), minlength=rows)
-    # in at least 5 % of the lists of neighbours, and 20 times as many as expected by chance
-    by_chance = nearest.size / rows
+    everything, neighbours = np.arange(rows), min(NEIGHBOURS, rows - 1)
+    similarities, nearest = _nearest(unit, queries, everything, neighbours)
+    hubs, hub_share = _hubs(nearest, rows)
     near_duplicates, near_groups = _near_duplicates(unit, distinct, rng)
-    hubs = np.flatnonzero(counts >= max(0.05 * len(queries), 20 * by_chance, 20))
+    dot_hubs, dot_hub_share = np.zeros(0, dtype=np.intp), 0.0
+    if by_dot:
+        # the length of a query does not count, but that of the rows does
+        scaled = matrix / np.abs(matrix).max()
+        _, nearest = _nearest(scaled, queries, everything, neighbours)
+        dot_hubs, dot_hub_share = _hubs(nearest, rows)
 
     return Neighbourhoods(
         pairs=pairs,
@@ -284,9 +290,23 @@ def neighbourhoods(
         near_groups=near_groups,
         outliers=_outliers(unit, distinct, rng),
         hubs=hubs,
-        hub_share=float(counts.max()) / len(queries),
+        hub_share=hub_share,
+        dot_hubs=np.setdiff1d(dot_hubs, hubs),
+        dot_hub_share=dot_hub_share,
         effective_rank=_effective_rank(unit, rng),
     )
+
+
+def _hubs(nearest: Positions, rows: int) -> tuple[Positions, float]:
+    """Return the rows that are in far too many lists of neighbours, and the share of lists with the largest.
+
+    They are in at least 5 % of the lists, and in 20 times as many as expected by chance.
+    """
+    counts = np.bincount(nearest.ravel(), minlength=rows)
+    by_chance = nearest.size / rows
+    hubs = np.flatnonzero(counts >= max(0.05 * len(nearest), 20 * by_chance, 20))
+
+    return hubs, float(counts.max()) / len(nearest)
 
 
 def _dots(unit: Matrix, first: Positions, second: Positions) -> _Floats:

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.base.arguments import whole
+from toolkit.base.arguments import choice, whole
 from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted, percent
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.vectors.exact_comparison import (
+    SIMILARITIES,
     Neighbourhoods,
     neighbourhoods,
     unit_rows,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from toolkit.drawing.style import ThemeName
 
+_DOT_PRODUCT: Final = "DOT_PRODUCT"
 _SAMPLE: Final = 100_000
 _IDS_AT_ONCE: Final = 100_000
 _LISTED: Final = 20  # dimensions named in a detail
@@ -179,7 +181,9 @@ class VectorAudit:
         return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)
 
 
-def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> VectorAudit:
+def audit_vectors(
+    vectors: VectorSource, *, sample: int | None = None, similarity: str | None = None
+) -> VectorAudit:
     """Find defects in the vectors, text, metadata and ids of an index.
 
     Parameters
@@ -192,6 +196,9 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
         Number of vectors to compare with each other, drawn at random. If omitted, all up to 100,000. Defects
         of single rows, for example a vector of zeros, and equal vectors, text, ids and metadata are always
         checked in all rows.
+    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
+        Similarity function of the index, ``describe_index(service).similarity``. With ``"DOT_PRODUCT"``, hubs
+        are also searched by dot product, which long vectors win. Default: ``"COSINE"``.
 
     Returns
     -------
@@ -200,7 +207,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     Raises
     ------
     InputError
-        If the input has no column of vectors.
+        If the input has no column of vectors, or `similarity` is unknown.
     SnapshotError
         If a path contains no snapshot.
 
@@ -233,6 +240,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     1  lengths differ     info    499
     """
     size = _SAMPLE if sample is None else whole("sample", sample)
+    similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     tables = VectorTables(vectors, doing="auditing vectors")
     index = read_rows(tables, sample=size, with_sketches=False)
     unrounded = _without_rounding(index, tables)
@@ -251,7 +259,9 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
             distinct = np.sort(
                 np.unique(vectors_of_rows[positions], return_index=True)[1]
             )
-            compared[name] = positions, neighbourhoods(matrix, distinct)
+            by_dot = similarity == _DOT_PRODUCT
+            nearest = neighbourhoods(matrix, distinct, by_dot=by_dot)
+            compared[name] = positions, nearest
 
     findings = [
         (name, finding)
@@ -308,6 +318,7 @@ def _of_namespace(
     if name in compared:
         yield from _models(index, name)
         yield from _neighbours(index.rows["id"], *compared[name], usual)
+        yield from _dot_hubs(index.rows, *compared[name])
 
     if "id" in index.columns:
         yield from _alike_ids(ids)
@@ -516,6 +527,23 @@ def _neighbours(
     if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
         detail = f"about {nearest.effective_rank:.1f} of {dimension}"
         yield Finding("few directions", len(positions), [], detail)
+
+
+def _dot_hubs(
+    rows: pd.DataFrame, positions: Positions, nearest: Neighbourhoods
+) -> Iterator[Finding]:
+    """Yield the hubs that only a search by dot product has, because they are long."""
+    hubs = positions[nearest.dot_hubs]
+    if not len(hubs):
+        return
+
+    norms = rows["norm"].to_numpy()
+    ratio = np.median(norms[hubs]) / np.median(norms[positions])
+    detail = (
+        f"the largest is a neighbour of {percent(nearest.dot_hub_share)} of the vectors; at the median, they "
+        f"are {ratio:.3g} times as long as all"
+    )
+    yield from of_rows("hub by length", rows["id"].iloc[hubs], detail)
 
 
 def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from toolkit.base.arguments import nearest, whole
@@ -87,7 +88,8 @@ class VectorChanges:
         One row per namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a
         classifier separates new vectors from old ones; 0.5 is not at all), `energy`, `p_value` (float64, the
         energy distance, and the probability of a distance this large by chance), `documents` (how the
-        documents of chunks were found).
+        documents of chunks were found), `unrelated` (bool, whether the vectors that appeared are
+        as far from the unchanged ones as vectors of another model are).
     explanation : Explanation or None
         Metadata that the changed vectors share; None if nothing changed or no vector has metadata.
     rounding : Rounding
@@ -99,6 +101,8 @@ class VectorChanges:
         Number of vectors in either state.
     namespaces : pair of str or None
         The two namespaces if one was compared with another; `frame` then has the name of the second.
+    repeated : pair of int
+        Rows of the state before and of the state after whose id an earlier row has, which were not compared.
     not_compared : dict
         Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state lacks in all rows, for
         example because they were not loaded, with the state that lacks them: ``before`` or ``after``. They
@@ -119,6 +123,7 @@ class VectorChanges:
     rows: int
     not_compared: dict[str, str]
     namespaces: tuple[str, str] | None = None
+    repeated: tuple[int, int] = (0, 0)
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -153,7 +158,7 @@ class VectorChanges:
             f"{_WERE[part]} not compared, as {_SIDES[side]}"
             for part, side in self.not_compared.items()
         ]
-        before = self._compared_namespaces()
+        before = [*self._compared_namespaces(), *self._repeated_ids()]
         before += [
             f"the dimension changed from {old} to {new} in {name or 'the default namespace'}"
             for name, old, new in self.dimensions.itertuples(index=False)
@@ -213,6 +218,19 @@ class VectorChanges:
 
         return [
             f"no namespace is in both states ({states}): to compare two, pass the rows of one per state"
+        ]
+
+    def _repeated_ids(self) -> list[str]:
+        """Return the statement that ids repeat: an index has each id once, so a state has rows too many."""
+        states = [
+            f"{counted(rows, 'row')} {state}"
+            for rows, state in zip(self.repeated, _STATES, strict=True)
+            if rows
+        ]
+        if not states:
+            return []
+        return [
+            f"ids repeat in {' and '.join(states)}: only the first row of each was compared"
         ]
 
     def _rounded(self) -> list[str]:
@@ -327,7 +345,8 @@ def compare_vectors(
     not loaded, they are not compared, and the verdict reports that. Vectors whose directions differ by less
     than rounding to the precision of their numbers explains are counted in the verdict, and are no changes.
     The order of names in metadata does not
-    count; 1 and 1.0 differ. The order of indices of a sparse vector does not count.
+    count; 1 and 1.0 differ. The order of indices of a sparse vector does not count. An index has each id
+    once: if rows repeat an id, the first one is compared, and the verdict counts the others.
 
     Vectors that appeared or changed are compared as a distribution with all old vectors of their namespace.
     Chunks of a document are permuted together. The document is a metadata field that nine in ten rows have,
@@ -357,12 +376,15 @@ def compare_vectors(
         VectorTables(value, doing=_DOING, name=name, with_ids=True)
         for name, value in zip(_STATES, sources, strict=True)
     ]
-    old, new = (read_rows(state, sample=_SAMPLE, seed=seed) for state in tables)
+    (old, old_is_again), (new, new_is_again) = (
+        _without_repeated(read_rows(state, sample=_SAMPLE, seed=seed))
+        for state in tables
+    )
     first, second = (
-        side.rows.assign(position=np.arange(len(side.rows)))
-        .drop_duplicates(["namespace", "id"])
-        .astype({"namespace": "str"})
-        for side in (old, new)
+        side.rows.assign(position=np.arange(len(side.rows)))[~is_again].astype(
+            {"namespace": "str"}
+        )
+        for side, is_again in ((old, old_is_again), (new, new_is_again))
     )
     if chosen is not None:
         _warn_of_absent(chosen, {*first["namespace"], *second["namespace"]})
@@ -404,7 +426,33 @@ def compare_vectors(
         rows=len(joined),
         not_compared=not_compared,
         namespaces=namespaces,
+        repeated=(
+            _repeated_rows(old, old_is_again, chosen),
+            _repeated_rows(new, new_is_again, chosen),
+        ),
     )
+
+
+def _without_repeated(side: IndexRows) -> tuple[IndexRows, npt.NDArray[np.bool_]]:
+    """Return the rows, with vectors of the first row of each id only, and which rows are no first ones."""
+    is_again = side.rows.duplicated(["namespace", "id"]).to_numpy()
+    if not is_again.any():
+        return side, is_again
+
+    sampled = {
+        name: (positions[~is_again[positions]], matrix[~is_again[positions]])
+        for name, (positions, matrix) in side.sampled.items()
+    }
+    return replace(side, sampled=sampled), is_again
+
+
+def _repeated_rows(
+    side: IndexRows, is_again: npt.NDArray[np.bool_], chosen: list[str] | None
+) -> int:
+    """Return the number of rows of the chosen namespaces (None for all) that are no first ones."""
+    if chosen is not None:
+        is_again = is_again & side.rows["namespace"].isin(chosen).to_numpy()
+    return int(is_again.sum())
 
 
 def _warn_of_absent(chosen: list[str], known: set[str]) -> None:

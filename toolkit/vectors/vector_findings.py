@@ -93,6 +93,11 @@ FINDINGS: Final = {
         "The vector is among the nearest neighbours of far too many others: it crowds out better hits.",
         "Read the text: is it empty, boilerplate or a mean vector?",
     ),
+    "hub by length": (
+        "warning",
+        "By dot product, these long vectors are among the nearest neighbours of far too many others.",
+        "Divide all vectors by their length before upserting, unless the length has a meaning.",
+    ),
     "few directions": (
         "warning",
         "The vectors use very few directions: scores are close to each other and small errors decide.",
@@ -160,6 +165,7 @@ _CALLS: Final = {
     "near duplicate": _LOOK,
     "outlier": _LOOK,
     "hub": _LOOK,
+    "hub by length": _LOOK,
     "id almost equal": _LOOK,
     "without metadata": _METADATA,
     "metadata not JSON": _METADATA,

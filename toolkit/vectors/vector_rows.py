@@ -205,6 +205,13 @@ class VectorTables:
         )
 
     def _table_of_frame(self, frame: pd.DataFrame) -> pa.Table:
+        if not len(frame):
+            # an empty range: pandas then has columns of numbers, or no columns
+            names = [name for name in _NAMES if name in frame.columns]
+            if not len(frame.columns):
+                names = ["id", "vector"]
+            return pa.table({name: pa.nulls(0) for name in names})
+
         places = np.flatnonzero(frame.columns.isin(list(_NAMES))).tolist()
         try:
             columns = [_without_mappings(frame.iloc[:, place]) for place in places]
