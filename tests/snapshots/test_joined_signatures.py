@@ -375,3 +375,11 @@ def test_a_panel_applies_rules_for_earlier_groups(joined):
     grouping = FailureGrouping(frame, rules, ZoneInfo("UTC"))
     shown = grouping.groups.frame[["group", "title"]].to_dict("records")
     assert shown == [{"group": present, "title": "Shelves"}]
+
+
+def test_a_panel_shows_the_group_of_an_earlier_id(joined):
+    """A view that was stored before the join selects the whole group."""
+    store, (earlier, _), _ = joined
+    view = tk.FailureView(groups=(earlier,))
+    for failures in (tk.read_snapshot(store.path), tk.open_snapshot(store.path)):
+        assert len(tk.FailurePanel(failures, value=view).found()) == len(FRUITS)

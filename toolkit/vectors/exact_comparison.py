@@ -268,8 +268,9 @@ def neighbourhoods(
 
     if rows < 3:  # noqa: PLR2004 - no neighbourhood to speak of
         none = np.zeros(0, dtype=np.intp)
-        rank = _effective_rank(unit, rng)
-        return Neighbourhoods(pairs, pairs, *[none] * 4, 0.0, none, 0.0, rank)
+        return Neighbourhoods(
+            pairs, pairs, none, none, none, none, 0.0, none, 0.0, _effective_rank(unit, rng)
+        )  # fmt: skip
 
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
     everything, neighbours = np.arange(rows), min(NEIGHBOURS, rows - 1)

@@ -33,6 +33,7 @@ from toolkit.failures.over_time import FailureTrend, failure_trend
 from toolkit.failures.signed_failures import (
     SignedFailures,
     grouped_columns,
+    present_ids,
     read_rows,
     with_learned,
 )
@@ -128,8 +129,10 @@ class FailureGrouping:
             return self._groups
 
     def of_rows(self, groups: Iterable[str]) -> NDArray[np.bool_]:
-        """Return which rows of the frame are in one of these groups."""
-        chosen = self.groups.frame["group"].isin(list(groups)).to_numpy(dtype=bool)
+        """Return which rows of the frame are in one of these groups, which may have earlier ids."""
+        renamed = present_ids(self._frame)
+        present = [renamed.get(group, group) for group in groups]
+        chosen = self.groups.frame["group"].isin(present).to_numpy(dtype=bool)
         mask: NDArray[np.bool_] = chosen[self._codes]
         return mask
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from toolkit.failures.partial_results import Counts, FirstRows
 from toolkit.failures.selection import opened, receipt_of, select_timed
+from toolkit.failures.signed_failures import present_ids
 from toolkit.failures.sources import AnyFrame, reduce_together
 from toolkit.tables.frame_parts import frame_parts
 from toolkit.tables.frames import checked_frame, to_frame
@@ -53,7 +54,10 @@ def shown_failures(failures: AnyFrame, *, most: int = MOST) -> ShownFailures:
         chosen = chosen.then(step)
 
     table = chosen.table().select(list(rows.names))
-    return ShownFailures(to_frame(table, receipt_of(failures)), total)
+    frame = to_frame(table, receipt_of(failures))
+    if renamed := present_ids(failures):
+        frame.attrs["renamed"] = renamed
+    return ShownFailures(frame, total)
 
 
 def _until(time: object, last_id: object, table: pa.Table) -> pa.Table:
