@@ -71,3 +71,11 @@ def test_the_begin_of_a_new_error_is_of_all_its_failures(
     problems = {one["title"]: one for one in report.to_dict()["problems"]}
     (group,) = [row for row in rows_of(report, "groups") if row["group"] == BROKEN]
     assert problems[BROKEN]["since"] == group["first"]
+
+
+def test_the_cost_is_of_all_failures(report: FailureReport) -> None:
+    """Each of the 1,043 failures was delivered at least once: allowed retries are not known."""
+    sections = report.to_dict()["sections"]
+    (parts,) = [one["parts"] for one in sections if one["name"] == "impact"]
+    (table,) = [part for part in parts if part.get("table", "").startswith("Charged")]
+    assert table["table"] == "Charged messages: at least 1,043 in total"

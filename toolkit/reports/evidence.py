@@ -15,6 +15,7 @@ from toolkit.drawing.wording import counted, describe_condition
 from toolkit.failures.classes import classify_failures
 from toolkit.failures.comparing import FailureComparison, compare_grouped
 from toolkit.failures.conditions import plainest
+from toolkit.failures.deliveries import charged_messages
 from toolkit.failures.failure_attributes import MENTIONED
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, group_failures, grouped
@@ -65,14 +66,12 @@ _OFFENDING: Final = frozenset(
 _FUNCTIONS: Final = frozenset(
     ("workflow_url", "failure_callback", "failure_function_state")
 )
-_CHARGED: Final = frozenset(
-    ("max_retries", "response_status", "failure_function_state", "response_headers")
-)
+_CHARGED: Final = frozenset(("max_retries", "failure_function_state"))
 _TIMES: Final = ("failed_at", "created_at")
 _SHARED: Final = frozenset(
     "labels headers response_headers extra signature gone_after gone_before".split()  # noqa: SIM905 - words
 )
-_READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _CHARGED | _SHARED
+_READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,6 +140,7 @@ class Evidence:
     similar: SimilarFailures | None = None
     offenders: pd.DataFrame | None = None
     functions: pd.DataFrame | None = None
+    charged: pd.DataFrame | None = None  # messages of all failures, by workflow
     outcomes: RetryOutcomes | None = None
     earlier: int = 0  # number of entries in the earlier frame
     earlier_sample: int = 0  # and how many of them are analysed one by one
@@ -234,6 +234,7 @@ def gather(
         offenders = repeat_offenders(sample)
     if names >= _FUNCTIONS:
         functions = failure_functions(failures, now=fresh.end)
+    charged = charged_if_known(failures)
     changes = changes_of_groups(comparison, trend, groups.frame)
     if changes is not None:
         changes = _of_all(changes, groups, trend, fresh, earlier, total / len(sample))
@@ -252,6 +253,7 @@ def gather(
         similar=similar,
         offenders=offenders,
         functions=functions,
+        charged=charged,
         outcomes=outcomes,
     )
     if earlier is None:
@@ -260,6 +262,14 @@ def gather(
     return replace(
         evidence, earlier=earlier.entries, earlier_sample=len(earlier.sample)
     )
+
+
+def charged_if_known(failures: AnyFrame) -> pd.DataFrame | None:
+    """Return the charged messages by workflow; None if the failures tell nothing about retries."""
+    names = set(opened(failures, doing=_DOING).names)
+    if not names >= _CHARGED:
+        return None
+    return charged_messages(failures)
 
 
 def _names_in_both(names: set[str], previous: AnyFrame | None) -> set[str]:

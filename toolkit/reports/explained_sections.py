@@ -16,7 +16,6 @@ import pandas as pd
 from toolkit.base.python_code import Code, PublicCall, fill, variable
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, percent
-from toolkit.failures.deliveries import charged_messages
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.explanation_words import (
@@ -133,16 +132,27 @@ class Explained:
         if not tables:
             return
 
-        yield self._section(
-            "impact", "Who is affected",
+        sentence = (
             "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
-            "entities named in the bodies of requests. Then what it has cost.",
-            *tables,
-            code=fill(
-                "from toolkit.analysis import count_deliveries, repeat_offenders\n\n"
-                "messages = count_deliveries(failures)\nrepeat_offenders(failures)"
-            ),
-        )  # fmt: skip
+            "entities named in the bodies of requests. Then what it has cost."
+        )
+        code = fill(
+            "from toolkit.analysis import count_deliveries, repeat_offenders\n\n"
+            "messages = count_deliveries(failures)\nrepeat_offenders(failures)"
+        )
+        if self.evidence.sampled:
+            number = counted(len(self.evidence.sample), "failure")
+            sentence += f" All but the cost is counted in a sample of {number}."
+            code = fill(
+                "from toolkit.analysis import count_deliveries, repeat_offenders, sample_failures\n\n"
+                "messages = count_deliveries(failures)\n"
+                "repeat_offenders(sample_failures(failures, most={most}))",
+                most=MOST,
+            )
+
+        yield self._section(
+            "impact", "Who is affected", sentence, *tables, code=code, whole=True
+        )
 
     def _offenders(self) -> Iterator[ReportTable]:
         """Return the table of values that failed on several occasions."""
@@ -163,11 +173,10 @@ class Explained:
 
     def _messages(self) -> Iterator[ReportTable]:
         """Return the table of charged messages by workflow, if the failures tell about retries."""
-        sample = self.evidence.sample
-        if not {"max_retries", "failure_function_state"} <= {*sample}:
+        counts = self.evidence.charged
+        if counts is None:
             return
 
-        counts = charged_messages(sample)
         names = ["deliveries", "retries", "failure_callbacks", "messages"]
         some = counts.head(_CHARGED)
         rows = [

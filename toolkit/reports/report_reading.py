@@ -33,7 +33,7 @@ from toolkit.reports.counted_sections import (
     MATRIX_ROWS,
     masked_columns,
 )
-from toolkit.reports.evidence import MOST
+from toolkit.reports.evidence import MOST, charged_if_known
 from toolkit.reports.findings import CAPS, TREND_GROUPS, without_repeated
 from toolkit.reports.periods import DAY, count_minutes
 from toolkit.secrets.redaction import Redactor
@@ -72,6 +72,7 @@ def _analyses(
     yield count_states
     yield partial(count_by, column=_STATUS)
     yield partial(failure_functions, now=fresh.end)
+    yield charged_if_known
     yield partial(_minutes, fresh)
     yield _groups
     yield partial(_expiry, retention, fresh)
