@@ -35,6 +35,7 @@ from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.signatures.details import Details, read_details
 from toolkit.signatures.document import Document, ends_of
+from toolkit.signatures.readable_bodies import readable_body
 from toolkit.tables.frames import plain_frame
 
 if TYPE_CHECKING:
@@ -255,13 +256,12 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
 
 def _classified(table: pa.Table) -> pa.Table:
     """Return the class, the evidence and the confidence of each failure of a batch."""
-    pairs = list(
-        zip(
-            table["response_status"].to_pylist(),
-            table["response_body"].to_pylist(),
-            strict=True,
-        )
+    bodies = map(
+        readable_body,
+        table["response_body"].to_pylist(),
+        table["response_body_base64"].to_pylist(),
     )
+    pairs = list(zip(table["response_status"].to_pylist(), bodies, strict=True))
     verdicts = _verdicts(pairs, Redactor().text)
     rows = [verdicts[pair] for pair in pairs]
 

@@ -35,6 +35,7 @@ from toolkit.failures.sql_results import SqlStep
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import masked_part
 from toolkit.signatures.headlines import ErrorText, binary_line, error_text, mask_text
+from toolkit.signatures.readable_bodies import readable_body
 from toolkit.tables.frames import label_lists, to_frame
 from toolkit.tables.signed_rows import SIGNATURE, are_signed
 
@@ -364,13 +365,14 @@ def _read(
     body: str | None, raw: str | None, clean: Callable[[str], str]
 ) -> tuple[str, ErrorText]:
     """Return the error line of a body with placeholders, and the line itself, both masked and shortened."""
-    if raw and not body:
+    text = readable_body(body, raw)
+    if raw and not text:
         found = ErrorText("binary", binary_line(raw))
-    elif not body:
-        found = error_text(body)
+    elif not text:
+        found = error_text(text)
     else:
         # twice: a secret can be whole in the body only, or readable only once JSON is decoded
-        found = error_text(clean(masked_part(body)))
+        found = error_text(clean(masked_part(text)))
         found = ErrorText(found.kind, clean(found.text))
 
     return shorten(mask_text(found.text), _LONGEST), ErrorText(

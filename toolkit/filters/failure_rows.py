@@ -18,6 +18,7 @@ from toolkit.base.errors import InputError
 from toolkit.base.times import milliseconds
 from toolkit.filters.failure_fields import FIELDS, FilterField
 from toolkit.signatures.headlines import binary_line, error_text
+from toolkit.signatures.readable_bodies import readable_body
 
 _COMPARED_COLUMNS: Final = frozenset().union(
     *(field.columns for field in FIELDS.values())
@@ -173,7 +174,8 @@ def _encoded_error_line(encoded: str) -> str:
     try:
         body = base64.b64decode(encoded).decode()
     except UnicodeDecodeError:
-        return binary_line(encoded)
+        text = readable_body(None, encoded)
+        return error_text(text).text if text else binary_line(encoded)
     except ValueError:  # not base64
         return error_text(None).text
 

@@ -24,6 +24,7 @@ from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.secrets.redaction import Redactor, escape_html, visible
 from toolkit.signatures.document import LONGEST
 from toolkit.signatures.headlines import LONGEST_READ, binary_line, error_text
+from toolkit.signatures.readable_bodies import readable_body
 from toolkit.tables.arrow_input import arrow_table, conversion
 from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.receipt import Receipt
@@ -194,18 +195,32 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
     masker = ColumnMasker(redactor)
     # Most bodies are repeated. All chunks have the same dictionary.
     bodies = table["response_body"].dictionary_encode().combine_chunks()
-    # Masked twice: a secret can be complete in the body only, or readable only after decoding JSON.
-    distinct = masker.texts(_ends(bodies.dictionary)).to_pylist()
-    errors = masker.texts(
-        pa.array([error_text(body).text for body in distinct], pa.string())
-    )
+    errors = _errors_of(_without_zeros(bodies.dictionary), masker)
     coded = table["response_body_base64"].combine_chunks()
     lines = errors.take(bodies.indices).fill_null(error_text(None).text)
     if coded.null_count == len(coded):
         return lines
 
-    binary = [binary_line(text) for text in coded.drop_null().to_pylist()]
-    return pc.replace_with_mask(lines, coded.is_valid(), pa.array(binary, pa.string()))
+    encoded = coded.drop_null().to_pylist()
+    texts = pa.array([readable_body(None, one) for one in encoded], pa.string())
+    binary = pa.array([binary_line(one) for one in encoded], pa.string())
+    of_coded = pc.coalesce(_errors_of(texts, masker), binary)
+    return pc.replace_with_mask(lines, coded.is_valid(), of_coded)
+
+
+def _errors_of(bodies: pa.StringArray, masker: ColumnMasker) -> pa.Array:
+    """Return the error of each body; null for a missing body."""
+    # Masked twice: a secret can be complete in the body only, or readable only after decoding JSON.
+    masked = masker.texts(_ends(bodies)).to_pylist()
+    errors = [None if body is None else error_text(body).text for body in masked]
+    return masker.texts(pa.array(errors, pa.string()))
+
+
+def _without_zeros(bodies: pa.StringArray) -> pa.StringArray:
+    """Return bodies, with ASCII in UTF-16 as ASCII."""
+    if not pc.any(pc.match_substring(bodies, "\x00")).as_py():
+        return bodies
+    return pa.array([readable_body(body, None) for body in bodies.to_pylist()])
 
 
 def _ends(bodies: pa.StringArray) -> pa.StringArray:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from toolkit.base.size_lists import lists_by_size
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
+from toolkit.signatures.readable_bodies import readable_body
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo
 from toolkit.signatures.signing import (
@@ -177,7 +178,7 @@ class _ReadRows(NamedTuple):
     documents: list[Document]
     """The document of each of `texts`."""
     kinds: list[tuple[int, object, bool]]
-    """Each combination of the position of a text, a status, and whether the body is not UTF-8."""
+    """Each combination of the position of a text, a status, and whether the body is no text."""
     codes: NDArray[np.int64]
     """The position of each row in `kinds`."""
     bodies: NDArray[np.int64]
@@ -187,16 +188,21 @@ class _ReadRows(NamedTuple):
 def _read_rows(table: pa.Table, reader: BodyReader) -> _ReadRows:
     """Mask and read failures with the columns `SIGNED_COLUMNS`."""
     columns = (_distinct(table[name]) for name in SIGNED_COLUMNS)
-    (statuses, status_of), (bodies, body_of), (encoded, encoded_of) = columns
+    (statuses, status_of), (stored, stored_of), (encoded, encoded_of) = columns
+    # a body that is not UTF-8 is in the column with base64, and the other column is empty
+    is_empty = np.array([not body for body in stored], dtype=bool)[stored_of]
+    is_encoded = np.array([bool(value) for value in encoded], dtype=bool)[encoded_of]
+    decoded = [readable_body(None, value) for value in encoded]
+    is_text = np.array([text is not None for text in decoded], dtype=bool)[encoded_of]
+    binary = is_empty & is_encoded & ~is_text
+
+    # decoded bodies follow the stored ones
+    bodies = [*(readable_body(body, None) for body in stored), *decoded]
+    body_of = np.where(is_empty & is_text, len(stored) + encoded_of, stored_of)
     masked = reader.masked(bodies)
     positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
     documents = reader.documents(positions)
     of_body = np.array([positions[text] for text in masked], dtype=np.int64)[body_of]
-    # a body that is not UTF-8 is in the column with base64, and the other column is empty
-    empty = np.array([not body for body in bodies], dtype=bool)[body_of]
-    binary = (
-        empty & np.array([bool(value) for value in encoded], dtype=bool)[encoded_of]
-    )
     # one number for each combination of body, status and encoding: the digits of a mixed radix
     combined = (of_body * max(1, len(statuses)) + status_of) * 2 + binary
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
