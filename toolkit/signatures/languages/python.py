@@ -14,8 +14,9 @@ For example, the trace
         self.store.read()
     OrderError: no total                            error 2
 
-has two errors, and the frame is `store.read`. The members of a group are printed after the group and between
-bars, for example `  | ValueError: no price`.
+has two errors, and the frame is `store.read`. If the second error occurred while the first one was handled,
+it can be the root cause itself: see `python_handlers`. The members of a group are printed after the group and
+between bars, for example `  | ValueError: no price`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import re
 from itertools import takewhile
 from typing import Final
 
+from toolkit.signatures.languages.python_handlers import Raised, is_own_failure
 from toolkit.signatures.remembering import Memo
 from toolkit.signatures.trace_frames import (
-    Error,
     Frame,
     StackTrace,
     error_in,
@@ -45,6 +46,7 @@ _ERROR: Final = re.compile(
     r"^((?:[A-Za-z_$][\w$]*[.:\\]{1,2})*[A-Za-z_$][\w$]*)(?: \[[\w.]+\])?(?:: ?(.*))?$",
     re.DOTALL,
 )
+_HANDLING: Final = "During handling of the above exception"
 _AFTER_MESSAGE: Final = (" ", "\t", "Traceback", "During", "The above", "|", "+")
 """Beginnings of lines that do not belong to the message of an exception."""
 _MORE_LINES: Final = 2
@@ -59,6 +61,8 @@ def read_python(lines: list[str]) -> StackTrace | None:
             reader.begin_trace(line)
         elif reader.is_in_trace:
             reader.read_line(number, line)
+        elif line.startswith(_HANDLING):
+            reader.is_while_handling = True
 
     return reader.trace()
 
@@ -69,10 +73,11 @@ class _PythonReader:
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         self.is_in_trace = False
+        self.is_while_handling = False
         self._is_group = False
         self._frames: list[Frame] = []
         """Frames of the error that was not read yet, in printed order."""
-        self._chain: list[tuple[Error, list[Frame]]] = []
+        self._chain: list[Raised] = []
         """Each error with the frames, in printed order."""
 
     def begin_trace(self, title: str) -> None:
@@ -100,21 +105,44 @@ class _PythonReader:
         following = self.lines[number + 1 : number + 1 + _MORE_LINES]
         error = _error(_message_lines(self.lines[number], following).strip())
         if error is not None:
-            self._chain.append((error, self._frames[::-1]))
+            code = self._code_before(number) if self.is_while_handling else ""
+            raised = Raised(error, self._frames[::-1], code, self.is_while_handling)
+            self._chain.append(raised)
         self.is_in_trace = False
+        self.is_while_handling = False
+
+    def _code_before(self, error: int) -> str:
+        """Return the code of the last frame before an error; "" if the trace does not print it."""
+        for number in range(error - 1, -1, -1):
+            if _FRAME_OF_LINE[self.lines[number]] is not None:
+                has_code = number + 1 < error
+                return self.lines[number + 1] if has_code else ""
+
+        return ""
 
     def trace(self) -> StackTrace | None:
         """Return the trace of all lines; None without an error."""
         if not self._chain:
             return None
 
+        chain = self._chain
         if not self._is_group:
             # the root cause is printed first, but the members of a group are printed last
-            self._chain.reverse()
+            chain = chain[_root_cause(chain) :][::-1]
 
-        errors = [error for error, _ in self._chain]
-        _, frames_of_cause = self._chain[-1]
-        return trace_of("python", errors, frames_of_cause)
+        errors = [raised.error for raised in chain]
+        return trace_of("python", errors, chain[-1].frames)
+
+
+def _root_cause(chain: list[Raised]) -> int:
+    """Return the place of the root cause in a chain: the first error, unless it was expected and handled."""
+    place = 0
+    while place + 1 < len(chain) and chain[place + 1].while_handling:
+        if not is_own_failure(chain[place], chain[place + 1]):
+            break
+        place += 1
+
+    return place
 
 
 def _frame(found: re.Match[str]) -> Frame:
