@@ -74,6 +74,10 @@ def test_a_board_of_a_partial_load_says_that_failures_are_missing(queue: Queue) 
     panel.value = tk.FailureView(search="disk")
     assert missing in panel.view["remarks"]
 
+    saved = panel._repr_mimebundle_()
+    for form in ("text/html", "text/plain"):
+        assert "Not all were loaded: the load did not end" in saved[form]
+
     queue.is_broken = False
     whole = FailurePanel(tk.load_failures(connected(queue), progress=False))
     assert "Not all" not in whole.view["remarks"]

@@ -120,3 +120,22 @@ def test_the_report_of_the_command_line_has_the_zone(
     assert json.loads((tmp_path / "report.json").read_text())["tz"] == BERLIN
     assert "CET" in capsys.readouterr().out
     assert main([*words, "--tz", "Europe/Atlantis"]) == 1
+
+
+def test_tables_of_frames_name_the_zone_of_their_times(
+    failures: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames stay in UTC, next to panels that show times of a zone, so the heads of their columns say UTC."""
+    monkeypatch.setenv(VARIABLE, BERLIN)
+    panel = FailureFilterPanel(failures)
+    panel.run()
+    assert ">failed_at (UTC)<" in panel.first_rows
+    assert "2026-03-10 12:00:00" in panel.first_rows
+    assert (
+        ">failed_at (UTC)<" in FailurePanel(failures)._repr_mimebundle_()["text/html"]
+    )
+
+    groups = tk.group_failures(failures)._repr_html_()
+    assert ">first_at (UTC)<" in groups
+    plan = tk.plan_redrive(failures)._repr_html_()
+    assert ">first_expiry (UTC)<" in plan

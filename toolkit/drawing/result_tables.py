@@ -111,7 +111,10 @@ def result_table(
     rows = list(rows)
     # a table without rows has empty columns
     columns = list(zip(*rows, strict=True)) or list(repeat((), len(head)))
-    cells = "".join(map(_head_cell, head, columns))
+    cells = "".join(
+        _head_cell(heading(name, column), column)
+        for name, column in zip(head, columns, strict=True)
+    )
     # several columns of sentences share a width, so that the last one is not beyond the page
     sentences = sum(map(_has_sentence, columns))
     width = min(_WIDEST, max(_NARROWEST, _SENTENCES // max(sentences, 1)))
@@ -119,6 +122,20 @@ def result_table(
     title = escape_html(visible(caption))
 
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def heading(name: str, column: Iterable[Any]) -> str:
+    """Return the name of a column, with the zone if the column has times.
+
+    >>> heading("first_at", [pd.Timestamp("2026-03-01 12:00", tz="UTC"), pd.NaT]), heading("n", [1])
+    ('first_at (UTC)', 'n')
+    """
+    zones = {value.tzname() for value in column if isinstance(value, pd.Timestamp)} - {
+        None
+    }
+    if not zones:
+        return name
+    return f"{name} ({', '.join(sorted(map(str, zones)))})"
 
 
 def _head_cell(name: str, column: Sequence[Any]) -> str:

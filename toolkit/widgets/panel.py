@@ -21,6 +21,7 @@ import traitlets
 from toolkit.base.arguments import instance, text
 from toolkit.base.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.base.visible_text import visible
+from toolkit.drawing.result_tables import heading
 from toolkit.drawing.wording import counted, short_number, shorten, span
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
@@ -511,6 +512,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """Return the widget if it can be drawn, otherwise text and a table of the first rows."""
         frame, rows = self._static()
+        rows = with_shortfall(rows, frame)
         html = f"<strong>{escape_html(self._title)}</strong>"
         if code := self._redactor.code(self._static_code()):
             html += f"<pre>{escape_html(code)}</pre>"
@@ -531,7 +533,7 @@ def with_shortfall(counts: str, frame: pd.DataFrame) -> str:
     reason = ""
     if "receipt" in frame.attrs:
         reason = shortfall(get_receipt(frame))
-    if not reason:
+    if not reason or reason in counts:
         return counts
     return f"{counts}. Not all were loaded: {reason}"
 
@@ -567,7 +569,8 @@ def masked_table(
     """Return a frame as an HTML table with masked, shortened and escaped values; empty without rows."""
     rows = frame.itertuples(index=False, name=None)
     cells = [[_cell(value, redactor, longest) for value in row] for row in rows]
-    return table_markup(frame.columns, cells) if cells else ""
+    names = [heading(str(name), column) for name, column in frame.items()]
+    return table_markup(names, cells) if cells else ""
 
 
 def _cell(value: Any, redactor: Redactor, longest: int) -> str:
