@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
+from toolkit.errors import InputError
 from toolkit.failures import partitions
 from toolkit.failures.partial_results import Counts
 from toolkit.failures.selection import select
@@ -130,3 +131,29 @@ def test_known_results_are_not_computed_again() -> None:
 
 def _nothing(counts: pa.Table) -> pa.Table:
     return counts.slice(0, 0)
+
+
+NEEDED = [
+    "dlq_id", "workflow_url", "workflow_run_id", "response_status", "failed_at", "created_at",
+]  # fmt: skip
+
+
+def test_a_report_needs_six_columns(snapshot: Any):
+    """A frame whose other columns were dropped has a report without their sections."""
+    frame = tk.read_snapshot(snapshot.path)
+    whole = tk.report_failures(frame, now=NOW).to_markdown()
+    report = tk.report_failures(frame[NEEDED], now=NOW)
+    few = report.to_markdown()
+    assert report.to_html()
+    assert report.to_dict()["overview"]["count"] == 400
+    for title in ("## Labels", "## Failure functions"):
+        assert title in whole
+        assert title not in few
+
+
+@pytest.mark.parametrize("missing", NEEDED)
+def test_a_report_names_the_column_that_is_missing(missing: str, snapshot: Any):
+    """The error tells which column is expected."""
+    frame = tk.read_snapshot(snapshot.path).drop(columns=missing)
+    with pytest.raises(InputError, match=f"expected.*{missing}"):
+        tk.report_failures(frame, now=NOW)

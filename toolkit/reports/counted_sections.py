@@ -206,10 +206,13 @@ def _hours(counts: ReportCounts) -> Iterator[Section]:
 
 
 def _callbacks(counts: ReportCounts) -> Iterator[Section]:
-    """Return the counts of failures by the state of their failure function.
+    """Return the counts of failures by the state of their failure function, if the frame has this column.
 
     The row of failures without a failure function is always shown, even if there are many states.
     """
+    if "failure_function_state" not in counts.columns:
+        return
+
     states, most = count_states(counts.failures), CAPS["states"]
     none = states["state"].isna()
     yield Section("callbacks", "Failure functions", parts=_counts(
@@ -223,7 +226,10 @@ def _callbacks(counts: ReportCounts) -> Iterator[Section]:
 
 
 def _labels(counts: ReportCounts) -> Iterator[Section]:
-    """Return the counts of failures by label."""
+    """Return the counts of failures by label, if the frame has this column."""
+    if "labels" not in counts.columns:
+        return
+
     yield Section("labels", "Labels", parts=_counts(
         counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
         {"label": "label", "count": "#failures", "share": _SHARE},

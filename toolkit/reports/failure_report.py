@@ -122,6 +122,8 @@ def report_failures(
     ----------
     failures : pandas.DataFrame
         The failures table, as loaders return it. The receipt in it records whether the load was complete.
+        It needs the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `response_status`, `failed_at` and
+        `created_at`. What the report tells about other columns is left out if they are missing.
     previous : pandas.DataFrame, optional
         An earlier failures table, to compare with.
     retention : str or timedelta, optional

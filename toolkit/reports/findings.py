@@ -166,6 +166,11 @@ class ReportCounts:
         return self.fresh.now
 
     @cached_property
+    def columns(self) -> frozenset[str]:
+        """Return the names of the columns of the failures."""
+        return frozenset(opened(self.failures, doing="making a report").names)
+
+    @cached_property
     def receipt(self) -> Receipt | None:
         """Return the receipt of the load."""
         return receipt_of(self.failures)
