@@ -188,8 +188,7 @@ def gather(
     new_since: datetime | None = None,
 ) -> Evidence | None:
     """Run all analyses. Return None if the frame has no failures or lacks a required column."""
-    names = set(opened(failures, doing=_DOING).names)
-    if not total or not _names_in_both(names, previous) >= _BASIS:
+    if not total or missing_columns(failures, previous):
         return None
 
     step(f"grouping {counted(total, 'failure')}")
@@ -230,6 +229,7 @@ def gather(
     for _, rows in incidents:
         explained.update(rows.tolist())
     offenders = functions = None
+    names = set(opened(failures, doing=_DOING).names)
     if names >= _OFFENDING:
         offenders = repeat_offenders(sample)
     if names >= _FUNCTIONS:
@@ -272,13 +272,14 @@ def charged_if_known(failures: AnyFrame) -> pd.DataFrame | None:
     return charged_messages(failures)
 
 
-def _names_in_both(names: set[str], previous: AnyFrame | None) -> set[str]:
-    """Return the columns that the frame has, and the earlier one as well if there is one."""
-    if previous is None:
-        return names
+def missing_columns(failures: AnyFrame, previous: AnyFrame | None) -> list[str]:
+    """Return the columns that explanations need, and that a frame or the earlier one lacks."""
+    names = set(opened(failures, doing=_DOING).names)
+    if previous is not None:
+        earlier = opened(previous, doing="comparing failures", name="previous")
+        names &= set(earlier.names)
 
-    earlier = opened(previous, doing="comparing failures", name="previous")
-    return names & set(earlier.names)
+    return sorted(_BASIS - names)
 
 
 class _EarlierLoad(NamedTuple):

@@ -123,7 +123,8 @@ def report_failures(
     failures : pandas.DataFrame
         The failures table, as loaders return it. The receipt in it records whether the load was complete.
         It needs the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `response_status`, `failed_at` and
-        `created_at`. What the report tells about other columns is left out if they are missing.
+        `created_at`. Groups, changes and explanations also need `response_body` and `response_body_base64`.
+        What the report tells about other columns is left out if they are missing.
     previous : pandas.DataFrame, optional
         An earlier failures table, to compare with.
     retention : str or timedelta, optional
@@ -287,6 +288,11 @@ def _report(
         notices.append(
             Notice(f"Left out: {counted(repeated, 'row')} with the id of a later one.")
         )
+
+    if counts.missing:
+        notices.append(Notice(
+            f"Groups, changes and explanations are left out: no column {', '.join(counts.missing)}."
+        ))  # fmt: skip
 
     if fresh.problem:
         notices.append(Notice(

@@ -39,7 +39,7 @@ from toolkit.failures.retention import Retention
 from toolkit.failures.selection import opened, receipt_of, scanned, select
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.filters.failure import FailureFilter
-from toolkit.reports.evidence import Evidence, gather
+from toolkit.reports.evidence import Evidence, gather, missing_columns
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.receipt import (
@@ -239,6 +239,11 @@ class ReportCounts:
             new_since=self.new_since,
             step=self.step,
         )
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """Return the columns that are missing for the results of `evidence`."""
+        return missing_columns(self.failures, self.previous)
 
     @property
     def load_code(self) -> Code:
