@@ -269,3 +269,70 @@ def test_the_chance_of_bursts_is_that_of_a_simulation(
     assert surprise(observed, usual, 10.0, mean) == pytest.approx(
         -np.log(chance), abs=0.1
     )
+
+
+def _two_rises(first: str, second: str, *, apart: timedelta) -> pd.DataFrame:
+    """A usual failure every six hours, and two workflows that begin to fail with a response of their own."""
+    usual = pd.date_range(NOW - timedelta(days=14), NOW, freq="6h")
+    begins = [NOW - timedelta(hours=3), NOW - timedelta(hours=3) + apart]
+    rows = [("mail", time, 502, "Bad gateway") for time in usual]
+    for workflow, begin, response in zip(
+        ("orders", "invoices"), begins, (first, second), strict=True
+    ):
+        rows += [
+            (workflow, time, 500, response)
+            for time in pd.date_range(begin, NOW, freq="40s")
+        ]
+
+    frame = pd.DataFrame(
+        rows, columns=["workflow_url", "failed_at", "response_status", "response_body"]
+    )
+    return frame.assign(
+        dlq_id=[f"d{number}" for number in range(len(frame))],
+        workflow_run_id=[f"wfr_{number}" for number in range(len(frame))],
+        created_at=frame["failed_at"],
+        response_body_base64=None,
+    )
+
+
+_BUG = '{"error": "TypeError: no total of undefined"}'
+_DISK = '{"error": "no space left on device"}'
+
+
+def test_other_errors_of_other_workflows_that_began_at_other_times_are_two_incidents():
+    """Although all of them have status 500, and all other failures another one."""
+    found = find_incidents(_two_rises(_BUG, _DISK, apart=timedelta(hours=1)), now=NOW)
+    rises = found[found["kind"] == "rise"]
+    assert [row.workflows for row in rises.itertuples()] == [
+        ("orders",),
+        ("invoices",),
+    ]
+    assert list(rises["from_at"]) == [
+        NOW - timedelta(hours=3),
+        NOW - timedelta(hours=2),
+    ]
+    assert list(rises["observed"]) == [271, 181]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "apart"),
+    [
+        pytest.param(_BUG, _DISK, timedelta(minutes=2), id="began together"),
+        pytest.param(_BUG, _BUG, timedelta(hours=1), id="one error"),
+        pytest.param(
+            '{"error": "PayDrop declined"}', '{"error": "503 from PayDrop"}',
+            timedelta(hours=1), id="one third party",
+        ),
+    ],
+)  # fmt: skip
+def test_workflows_with_one_likely_cause_are_one_incident(first, second, apart):
+    """They began together, or have an error or a name in common."""
+    found = find_incidents(_two_rises(first, second, apart=apart), now=NOW)
+    assert len(found[found["kind"] == "rise"]) == 1
+
+
+def test_ordinary_words_and_keys_of_responses_are_no_names():
+    """Only the name of a third party is worth a title."""
+    failures = _two_rises(_BUG, _DISK, apart=timedelta())
+    shared = find_incidents(failures, now=NOW)["shared"].iloc[0]
+    assert "mentioned" not in shared

@@ -29,6 +29,7 @@ from toolkit.failures.attribute_values import (
 )
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import grouped
+from toolkit.failures.ordinary_words import ORDINARY_WORDS
 from toolkit.failures.pandas_columns import KINDS
 from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.selection import (
@@ -56,6 +57,8 @@ _LEAST: Final = 0.5  # events, for a logarithm of a count of zero
 _MESSAGE: Final = 2_000  # characters of a response, at most, in a search for names
 # a name, or a host
 _WORD: Final = re.compile(r"[A-Za-z][\w-]{2,}(?:\.[A-Za-z][\w-]+)*")
+_KEY: Final = re.compile(r'"[\w.-]+"(?=\s*:)')
+"""A key of JSON, such as `"error":`. It belongs to the form of a response."""
 
 
 class FailureAttributes:
@@ -99,13 +102,16 @@ class FailureAttributes:
         )
         self.labels = labels_of(table, redactor).iloc[order].to_numpy(dtype=object)
         self.label_codes, self.labelled, self._label_names = _coded(self.labels)
+        # also if each workflow has one error, so that no attribute is the error
+        self.errors: pd.Categorical | None = None
+        if SIGNATURE in columns:
+            self.errors = columns[SIGNATURE].take(order)
         self._words: list[set[str]] = []
-        errors = self.columns.get(SIGNATURE)
-        if errors is not None and "response_body" in names:
+        if self.errors is not None and "response_body" in names:
             if is_large:
-                texts = _first_bodies(frame, errors, doing=doing)
+                texts = _first_bodies(frame, self.errors, doing=doing)
             else:
-                texts = _bodies_by_error(errors, table["response_body"], order)
+                texts = _bodies_by_error(self.errors, table["response_body"], order)
             self._words = [_words_of(text, redactor) for text in texts]
 
     def __len__(self) -> int:
@@ -187,10 +193,10 @@ class FailureAttributes:
 
         For example, `PayDrop declined`, `503 from PayDrop` and `PayDrop: timed out` all name `PayDrop`.
         """
-        if not self._words:
+        if not self._words or self.errors is None:
             return None
 
-        codes = self.columns[SIGNATURE].codes
+        codes = self.errors.codes
         inside, outside = (
             np.bincount(codes[part], minlength=len(self._words))
             for part in (rows, ~rows)
@@ -278,10 +284,14 @@ def _first_bodies(
 
 
 def _words_of(text: object, redactor: Redactor) -> set[str]:
-    """Return the words of a response; none if it is no text."""
+    """Return the words of a response that can be names; none if it is no text."""
     if not isinstance(text, str):
         return set()
-    return set(_WORD.findall(redactor.text(text[:_MESSAGE])))
+
+    values = _KEY.sub("", redactor.text(text[:_MESSAGE]))
+    return {
+        word for word in _WORD.findall(values) if word.lower() not in ORDINARY_WORDS
+    }
 
 
 def rising_values(

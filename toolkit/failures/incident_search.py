@@ -33,6 +33,7 @@ from toolkit.failures.attribute_series import AttributeSeries
 from toolkit.failures.change_columns import category_column
 from toolkit.failures.explaining import RANKED, Explanation, explain_columns, recounted
 from toolkit.failures.failure_attributes import (
+    MENTIONED,
     SIGNATURE,
     WORKFLOW,
     FailureAttributes,
@@ -102,6 +103,9 @@ class SearchTuning:
     """A rise of all failures that is this much longer than the rest of the history is ongoing."""
     idle: int = 5
     """An incident is over after a pause of this number of mean pauses."""
+    missed_at_start: float = 10.0
+    """Failures that a workflow would have had before its first one if all had begun together. The probability
+    that a Poisson process has none of ten is below 1 : 20,000."""
     same_window: float = 0.5
     """Overlap of two windows, relative to their union, above which they count as one."""
 
@@ -261,11 +265,85 @@ class IncidentSearch:
             return None
 
         explanation, spans = self._with_episodes(explanation, window, spans)
-        incident = self._over(spans, explanation)
+        incident = self._largest_part(self._over(spans, explanation))
+        incident = self._without_earlier(incident)
         if self._only_wording_changed(incident, spans):
             return None
 
         return incident
+
+    def _largest_part(self, incident: Incident) -> Incident:
+        """Return the incident, or the part in the largest workflow if it has several causes.
+
+        Several causes are likely if workflows have different errors that name nothing in common, and began to
+        fail at different times. For example, a bug of one workflow began at 09:00 and a full disk of another
+        one at 10:00, both with status 500. A later round finds the other part.
+        """
+        failures = self.failures
+        workflows = failures.columns.get(WORKFLOW)
+        has_part = workflows is not None and len(incident.episodes) == 1
+        if not has_part or {WORKFLOW, SIGNATURE} & incident.condition.keys():
+            return incident
+        if MENTIONED in failures.shared(incident.rows, _TUNING.same_failures):
+            return incident
+
+        parts = self._parts_by_workflow(incident)
+        is_divided = len(parts) > 1 and self._have_other_errors(parts)
+        if not is_divided or not self._began_apart(parts):
+            return incident
+
+        return self._only(parts[0], incident)
+
+    def _without_earlier(self, incident: Incident) -> Incident:
+        """Return the incident with a condition that failures of earlier ones do not meet, if there is one."""
+        earlier = self._counted & ~self.left & self._within(incident.episodes)
+        earlier &= self.failures.meets(incident.condition)
+        if not earlier.any() or not self._have_other_errors([incident.rows, earlier]):
+            return incident
+
+        return self._only(incident.rows, incident)
+
+    def _only(self, rows: _Bools, incident: Incident) -> Incident:
+        """Return the incident of some failures of an incident, compared with all other failures."""
+        when = self.failures.when[rows]
+        span = int(when[0]), int(when[-1]) + 1
+        found = self.explained(rows, self._counted & ~rows, self._exposure([span]))
+        if found.frame.empty or not found.stands_out:
+            return incident
+
+        return self._over([span], found)
+
+    def _parts_by_workflow(self, incident: Incident) -> list[_Bools]:
+        """Return the failures of each workflow that has a large share of an incident, the largest first."""
+        codes = self.failures.columns[WORKFLOW].codes
+        counts = np.bincount(codes[incident.rows])
+        order = np.argsort(-counts, kind="stable")
+        least = max(_TUNING.minor * counts.sum(), FEWEST)
+
+        return [
+            incident.rows & (codes == code) for code in order if counts[code] >= least
+        ]
+
+    def _have_other_errors(self, parts: list[_Bools]) -> bool:
+        """Return whether parts of the failures have no error in common."""
+        errors = self.failures.errors
+        if errors is None:
+            return False
+
+        kinds = [set(errors.codes[part].tolist()) for part in parts]
+        return len(set[int]().union(*kinds)) == sum(map(len, kinds))
+
+    def _began_apart(self, parts: list[_Bools]) -> bool:
+        """Return whether parts of an incident did not begin together, judged by their rates."""
+        begins = [int(self.failures.when[part][0]) for part in parts]
+        earliest = min(begins)
+        for part, begin in zip(parts, begins, strict=True):
+            length = int(self.failures.when[part][-1]) - begin
+            missed = int(part.sum()) * (begin - earliest) / max(length, 1)
+            if missed >= _TUNING.missed_at_start:
+                return True
+
+        return False
 
     def _until_now(self, window: Span) -> Span:
         """Return the window of a rise of all failures, up to now if the time since then is short.
