@@ -275,16 +275,20 @@ class IncidentSearch:
     def _largest_part(self, incident: Incident) -> Incident:
         """Return the incident, or the part in the largest workflow if it has several causes.
 
-        Several causes are likely if workflows have different errors that name nothing in common, and began to
-        fail at different times. For example, a bug of one workflow began at 09:00 and a full disk of another
-        one at 10:00, both with status 500. A later round finds the other part.
+        Several causes are likely if the failures have only their status in common, and the workflows have
+        different errors, which name nothing in common and began at different times. For example, a bug of one
+        workflow began at 09:00 and a full disk of another one at 10:00. A later round finds the other part.
         """
-        failures = self.failures
-        workflows = failures.columns.get(WORKFLOW)
-        has_part = workflows is not None and len(incident.episodes) == 1
-        if not has_part or {WORKFLOW, SIGNATURE} & incident.condition.keys():
+        # a status is a symptom of many causes, unlike an attribute of requests
+        has_symptom_only = all(
+            name.startswith("response") for name in incident.condition
+        )
+        has_workflows = WORKFLOW in self.failures.columns
+        if not has_symptom_only or not has_workflows or len(incident.episodes) > 1:
             return incident
-        if MENTIONED in failures.shared(incident.rows, _TUNING.same_failures):
+
+        shared = self.failures.shared(incident.rows, _TUNING.same_failures)
+        if MENTIONED in shared:
             return incident
 
         parts = self._parts_by_workflow(incident)
