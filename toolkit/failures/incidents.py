@@ -72,6 +72,9 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     a rise beyond the daily wave, the usual bursts and the growth of all other failures. For example, 60
     failures of one workflow within an hour are an incident if it usually fails once per hour.
 
+    Failures that have only a status in common are several incidents if workflows have different errors, which
+    began at different times and name no third party in common.
+
     The result shows which values go together with a rise. That is no proof of a cause.
 
     Outliers in time (for example from a wrong clock) and a long time without failures before `now` do not
