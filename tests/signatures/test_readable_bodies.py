@@ -55,6 +55,8 @@ def test_text_of_any_encoding_is_read(name):
         (gzip.compress(b"disk full " * 5_000)[:-9], "disk full disk full"),
         ("price “€ 5” is wrong".encode("cp1252"), "price “€ 5” is wrong"),
     ],
+    # gzip contains the time, and workers have to agree on the names of tests
+    ids=["UTF-8", "gzip", "Windows-1252"],
 )
 def test_text_that_was_cut_off_and_signs_of_windows_are_read(raw, expected):
     """The service truncates bodies at any byte."""
@@ -75,7 +77,10 @@ def test_text_that_was_cut_off_and_signs_of_windows_are_read(raw, expected):
         "ошибка диска".encode("cp1251"),
         random.Random(7).randbytes(500),
     ],
-)
+    ids=[
+        "byte", "mark", "PNG", "no gzip", "gzip of bytes", "protobuf", "Cyrillic", "random",
+    ],
+)  # fmt: skip
 def test_other_bytes_are_no_text(raw):
     """Images, messages of protobuf, and letters of which nobody can tell the alphabet."""
     assert readable_body(None, encoded(raw)) is None
