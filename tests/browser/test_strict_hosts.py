@@ -25,8 +25,8 @@ PANELS = ["filter", "failures", "metadata", "query", "map", "redrive", "watch"]
 
 @pytest.fixture(scope="module")
 def failures(sample_service):
-    """Some failures of the sample."""
-    return tk.load_failures(sample_service, limit=500, progress=False)
+    """The failures of the sample. The panel would warn about a load with a limit."""
+    return tk.load_failures(sample_service, progress=False)
 
 
 @pytest.fixture(scope="module")
