@@ -284,6 +284,11 @@ def _two_rises(first: str, second: str, *, apart: timedelta) -> pd.DataFrame:
             for time in pd.date_range(begin, NOW, freq="40s")
         ]
 
+    return _frame(rows)
+
+
+def _frame(rows: list[tuple[str, pd.Timestamp, int, str]]) -> pd.DataFrame:
+    """Failures with a workflow, a time, a status and a response."""
     frame = pd.DataFrame(
         rows, columns=["workflow_url", "failed_at", "response_status", "response_body"]
     )
@@ -336,3 +341,29 @@ def test_ordinary_words_and_keys_of_responses_are_no_names():
     failures = _two_rises(_BUG, _DISK, apart=timedelta())
     shared = find_incidents(failures, now=NOW)["shared"].iloc[0]
     assert "mentioned" not in shared
+
+
+def test_a_nightly_job_is_found_next_to_a_release_with_the_same_status():
+    """The release is found first. Its failures, which are left out then, tell the nights apart from it."""
+    usual = pd.date_range(NOW - timedelta(days=14), NOW, freq="3h")
+    nights = pd.date_range(NOW - timedelta(days=4), NOW, freq="D").normalize()
+    release = pd.date_range(
+        NOW - timedelta(days=2), NOW - timedelta(days=1), freq="90s"
+    )
+    nightly = ("a", "b", "c")
+    rows = [
+        ((*nightly, "orders")[number % 4], time, 502, "Bad gateway")
+        for number, time in enumerate(usual)
+    ]
+    rows += [("orders", time, 500, _BUG) for time in release]
+    rows += [
+        (nightly[number % 3], night + timedelta(hours=3, seconds=20 * number), 500, _DISK)
+        for night in nights
+        for number in range(40)
+    ]  # fmt: skip
+
+    found = find_incidents(_frame(rows), now=NOW)
+    rises = found[found["kind"] == "rise"]
+    assert [row.workflows for row in rises.itertuples()] == [("orders",), nightly]
+    assert list(rises["observed"]) == [len(release), 40 * len(nights)]
+    assert rises["period"].iloc[1] == "every day at 03:00"

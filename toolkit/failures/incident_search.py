@@ -265,14 +265,14 @@ class IncidentSearch:
             return None
 
         explanation, spans = self._with_episodes(explanation, window, spans)
-        incident = self._largest_part(self._over(spans, explanation))
-        incident = self._without_earlier(incident)
+        incident = self._largest_part(self._over(spans, explanation), spans)
+        incident = self._without_earlier(incident, spans)
         if self._only_wording_changed(incident, spans):
             return None
 
         return incident
 
-    def _largest_part(self, incident: Incident) -> Incident:
+    def _largest_part(self, incident: Incident, spans: list[Span]) -> Incident:
         """Return the incident, or the part in the largest workflow if it has several causes.
 
         Several causes are likely if the failures have only their status in common, and the workflows have
@@ -284,7 +284,7 @@ class IncidentSearch:
             name.startswith("response") for name in incident.condition
         )
         has_workflows = WORKFLOW in self.failures.columns
-        if not has_symptom_only or not has_workflows or len(incident.episodes) > 1:
+        if not has_symptom_only or not has_workflows or len(spans) > 1:
             return incident
 
         shared = self.failures.shared(incident.rows, _TUNING.same_failures)
@@ -296,26 +296,24 @@ class IncidentSearch:
         if not is_divided or not self._began_apart(parts):
             return incident
 
-        return self._only(parts[0], incident)
+        return self._only(parts[0], incident, spans)
 
-    def _without_earlier(self, incident: Incident) -> Incident:
+    def _without_earlier(self, incident: Incident, spans: list[Span]) -> Incident:
         """Return the incident with a condition that failures of earlier ones do not meet, if there is one."""
-        earlier = self._counted & ~self.left & self._within(incident.episodes)
+        earlier = self._counted & ~self.left & self._within(spans)
         earlier &= self.failures.meets(incident.condition)
         if not earlier.any() or not self._have_other_errors([incident.rows, earlier]):
             return incident
 
-        return self._only(incident.rows, incident)
+        return self._only(incident.rows, incident, spans)
 
-    def _only(self, rows: _Bools, incident: Incident) -> Incident:
+    def _only(self, rows: _Bools, incident: Incident, spans: list[Span]) -> Incident:
         """Return the incident of some failures of an incident, compared with all other failures."""
-        when = self.failures.when[rows]
-        span = int(when[0]), int(when[-1]) + 1
-        found = self.explained(rows, self._counted & ~rows, self._exposure([span]))
+        found = self.explained(rows, self._counted & ~rows, self._exposure(spans))
         if found.frame.empty or not found.stands_out:
             return incident
 
-        return self._over([span], found)
+        return self._over(spans, found)
 
     def _parts_by_workflow(self, incident: Incident) -> list[_Bools]:
         """Return the failures of each workflow that has a large share of an incident, the largest first."""

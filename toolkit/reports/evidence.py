@@ -499,7 +499,7 @@ def _stories(
     scale = total / max(len(sample), 1)
     sizes = sample[SIGNATURE].value_counts()
 
-    stories: list[Story] = []
+    stories = []
     for row, positions in incidents:
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
@@ -532,7 +532,7 @@ def _stories(
         last = waiting["failed_at"].fillna(waiting["created_at"]).max()
         if not pd.isna(last):
             last_at = last.to_pydatetime()
-        stories.append(Story(
+        story = Story(
             kind=row["kind"],
             what=title or _without_title(shared, stated, titles, is_of_all=not condition),
             stated=named,
@@ -564,12 +564,11 @@ def _stories(
             groups=frozenset(map(str, groups_of)),
             last_start=row["episodes"][-1][0],
             is_estimate=total > len(sample),
-        ))  # fmt: skip
+        )  # fmt: skip
         is_group = whole and bool(title) and len(rows) == sizes.get(str(group))
-        if stories[-1].is_estimate and is_group:
-            stories[-1] = _of_whole_group(
-                stories[-1], str(group), groups.frame, waiting_groups
-            )
+        if story.is_estimate and is_group:
+            story = _of_whole_group(story, str(group), groups.frame, waiting_groups)
+        stories.append(story)
 
     return stories
 
