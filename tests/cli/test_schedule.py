@@ -7,13 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolkit.cli.command_line import sigterm_as_interrupt
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.heartbeat import Heartbeat
+from toolkit.cli.heartbeat import Heartbeat, heartbeat_file, read_heartbeat
 from toolkit.cli.outcome import Outcome
 from toolkit.cli.output import log_format
 from toolkit.cli.schedule import MOST_FOR_A_PERSON, Schedule, SchedulePlan
@@ -205,6 +206,38 @@ def test_the_heartbeat_tells_what_was_last_done() -> None:
     assert [beat.failures_in_a_row for beat in waiting] == [0, 1, 0]
     assert {beat.rows for beat in waiting} == {3}
     assert beats[-1].state == "stopped"
+
+
+def test_a_schedule_survives_a_folder_that_is_away_for_a_while(tmp_path: Path) -> None:
+    """A disk that is not mounted for a minute ends no schedule, and the heartbeat is written again later."""
+    disk, away = tmp_path / "disk", tmp_path / "away"
+    disk.mkdir()
+    path = str(disk / "kept")
+
+    def unmounted() -> Outcome:
+        disk.rename(away)
+        disk.touch()  # no folder can be made below a file
+        return outcome()
+
+    def mounted() -> Outcome:
+        disk.unlink()
+        away.rename(disk)
+        return outcome()
+
+    steps = iter([outcome, unmounted, outcome, mounted])
+
+    def run() -> Outcome:
+        step = next(steps)
+        return step()
+
+    plan = _Time(240).plan(every=60)
+    schedule = Schedule(path, plan, heartbeat_file(path, None))
+    assert schedule.run_until_stopped(run) is ExitStatus.DONE
+
+    heartbeat = read_heartbeat(path, None)
+    assert heartbeat is not None
+    assert heartbeat.state == "stopped"
+    assert heartbeat.last_run_at == "2026-01-01T00:03:00+00:00"
 
 
 def test_a_schedule_logs_one_json_object_per_event(

@@ -63,16 +63,7 @@ def heartbeat_file(path: str, chosen: Path | None) -> Callable[[Heartbeat], bool
     """
     if chosen is not None:
         return partial(_write, partial(_replace, chosen))
-    return partial(_beat_in_snapshot, path)
-
-
-def _beat_in_snapshot(path: str, heartbeat: Heartbeat) -> bool:
-    store = open_store(path, None)
-    if not store.exclusive or _has_other_files(store):
-        return True
-
-    store.make()
-    return _write(partial(store.replace, HEARTBEAT), heartbeat)
+    return partial(_write, partial(_replace_in_snapshot, path))
 
 
 def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
@@ -135,6 +126,15 @@ def _has_other_files(store: SnapshotStore) -> bool:
     return bool(names) and names.isdisjoint((MANIFEST, LOCK, HEARTBEAT))
 
 
+def _replace_in_snapshot(path: str, content: bytes) -> None:
+    store = open_store(path, None)
+    if not store.exclusive or _has_other_files(store):
+        return
+
+    store.make()
+    store.replace(HEARTBEAT, content)
+
+
 def _replace(path: Path, content: bytes) -> None:
     write_file(path, lambda file: file.write(content))
 
@@ -149,7 +149,7 @@ def _write(replace: Callable[[bytes], None], heartbeat: Heartbeat) -> bool:
         InputError,
         ToolkitError,
     ):
-        # a full disk, most likely: the schedule goes on
+        # for example, the disk is full or not mounted: the schedule goes on
         return False
 
     return True
