@@ -134,6 +134,9 @@ DEFECTS: dict[str, Callable[..., None]] = {
     "field rare and alike": _plant(
         lambda row, rng: row["metadata"].update(review=True)
     ),
+    "padded with zeros": _plant(
+        lambda row, rng: row.update(vector=_unit([*row["vector"][:-8], *[0.0] * 8]))
+    ),
 }
 """Defects of single rows, by the name of their finding."""
 

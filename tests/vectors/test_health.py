@@ -252,6 +252,34 @@ def test_defects_of_dimensions_and_neighbourhoods():
     assert hubs["ids"] == ("0",)
 
 
+def test_vectors_that_end_with_zeros_by_nature_are_not_padded():
+    """Counts of words have zeros at all places; whole numbers can have a zero at the end."""
+    rng = np.random.default_rng(4)
+    counts = rng.poisson(0.1, size=(500, 64))
+    counts[:, 0] += 1
+    rounded = np.rint(30 * rng.normal(size=(500, 64)))
+    for matrix in (counts, rounded):
+        kinds = set(tk.audit_vectors(matrix.astype(np.float32)).frame["finding"])
+        assert "padded with zeros" not in kinds
+
+
+def test_vectors_that_are_nearly_one_vector_are_a_defect():
+    """A model that gives all texts almost the same vector is no healthy index of near duplicates."""
+    rng = np.random.default_rng(8)
+    matrix = 1 + 0.01 * rng.normal(size=(300, 64))
+    audit = tk.audit_vectors(matrix)
+    assert (
+        audit.verdict == "1 kind of defect in 300 rows in 1 namespace: few directions."
+    )
+    # copies with small edits are near duplicates, and a page that is stored often is a duplicate
+    topics = rng.normal(size=(150, 64))
+    edited = np.vstack([topics, topics + 0.01 * rng.normal(size=topics.shape)])
+    stored_often = np.vstack([np.repeat(topics[:1], 200, axis=0), topics[1:]])
+    for healthy in (edited, stored_often):
+        kinds = set(tk.audit_vectors(healthy).frame["finding"])
+        assert "few directions" not in kinds
+
+
 @pytest.mark.parametrize("kind", ["frame", "arrow", "snapshot", "dataset", "matrix"])
 def test_every_kind_of_source_gives_the_same_findings(kind: str, tmp_path):
     """A frame, its Arrow table, its snapshot and its matrix."""

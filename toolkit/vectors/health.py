@@ -16,6 +16,7 @@ from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted, percent
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.vectors.exact_comparison import (
+    NEAR,
     SIMILARITIES,
     Neighbourhoods,
     neighbourhoods,
@@ -60,6 +61,9 @@ _HALF: Final = 0.5
 _FIELD_USUAL: Final = 0.95
 # a correct name occurs at least this many times as often as a misspelt one
 _USUAL_TIMES: Final = 20
+# zeros at the end of a vector that are no chance
+_SHORTEST_PADDING: Final = 8
+_PADDED_SHARE: Final = 1 / 8
 _FEW: Final = 10  # with fewer rows, dimensions and fields are not judged
 _RANK_ROWS: Final = 200
 
@@ -312,6 +316,7 @@ def _of_namespace(
     if has_text.mean() >= _HALF:
         yield from of_rows("without text", ids[has_any & ~has_text])
     usable = chosen_rows(rows, rows["usable"])
+    yield from _padded(usable[usable["dimension"] == usual], usual)
     yield from _lengths(usable)
     yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
     yield from _duplicates(_rows_with_copies(usable, unrounded[usable.index]))
@@ -445,6 +450,26 @@ def _models(index: IndexRows, name: str) -> Iterator[Finding]:
         yield from of_rows("several models", ids.iloc[rows[found.unrelated]], pairs)
 
 
+def _padded(usable: pd.DataFrame, usual: int) -> Iterator[Finding]:
+    """Yield the rows that end with one number of zeros, if nearly all others end with another number.
+
+    For example, a model of 384 numbers was followed by one of 1,024, and its vectors were filled with 640
+    zeros. Vectors that have zeros by nature, such as counts of words, end with all numbers of zeros.
+    """
+    padding = usable["padding"]
+    is_long = padding >= max(_SHORTEST_PADDING, usual * _PADDED_SHARE)
+    if not is_long.any() or is_long.all():
+        return
+
+    length = padding[is_long].mode()[0]
+    is_padded = padding == length
+    has_one_length = is_padded[is_long].mean() >= _MOSTLY
+    others_are_full = (padding[~is_long] == 0).mean() >= _MOSTLY
+    if has_one_length and others_are_full:
+        detail = f"{length} zeros at the end of {usual} numbers"
+        yield from of_rows("padded with zeros", usable["id"][is_padded], detail)
+
+
 def _lengths(usable: pd.DataFrame) -> Iterator[Finding]:
     norms = usable["norm"]
     is_other = (norms - 1).abs() > _UNIT
@@ -524,9 +549,21 @@ def _neighbours(
         f"the largest hub is a neighbour of {percent(nearest.hub_share)} of the vectors"
     )
     yield from of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
-    if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
+    if _is_nearly_one_vector(nearest, len(positions)):
+        detail = f"most pairs have a cosine of {NEAR} or more"
+        yield Finding("few directions", len(positions), [], detail)
+    elif len(positions) >= _RANK_ROWS and nearest.effective_rank < min(
+        8, dimension / 8
+    ):
         detail = f"about {nearest.effective_rank:.1f} of {dimension}"
         yield Finding("few directions", len(positions), [], detail)
+
+
+def _is_nearly_one_vector(nearest: Neighbourhoods, rows: int) -> bool:
+    """Return whether most rows are near duplicates of each other. Equal vectors have their own finding."""
+    if rows < _FEW or len(nearest.near_duplicates) < _HALF * rows:
+        return False
+    return bool(np.median(nearest.pairs) >= NEAR)
 
 
 def _dot_hubs(

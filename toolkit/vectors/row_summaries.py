@@ -228,6 +228,7 @@ def _per_row(batch: VectorBatch, metadata: _Decoded) -> pd.DataFrame:
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
     finite, vector = np.zeros(size, dtype=bool), np.zeros(size, dtype=np.uint64)
+    padding = np.zeros(size, dtype=np.int32)
 
     for positions, matrix in batch.dense:
         dimension[positions] = matrix.shape[1]
@@ -236,6 +237,7 @@ def _per_row(batch: VectorBatch, metadata: _Decoded) -> pd.DataFrame:
         squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
         norm[positions] = np.sqrt(np.where(ok, squares, 0))
         vector[positions] = _hashes(matrix)
+        padding[positions] = _zeros_at_end(matrix)
 
     return pd.DataFrame({
         "namespace": batch.namespaces,
@@ -244,12 +246,19 @@ def _per_row(batch: VectorBatch, metadata: _Decoded) -> pd.DataFrame:
         "norm": norm,
         "finite": finite,
         "vector": vector,
+        "padding": padding,
         "sparse": batch.sparse,
         "text": _text_hashes(batch.data),
         "metadata": _text_hashes(metadata.spellings),
         "unreadable": metadata.unreadable,
         "usable": finite & (norm > 0),
     })  # fmt: skip
+
+
+def _zeros_at_end(matrix: Matrix) -> Positions:
+    """Return how many zeros end each row; 0 for a row of zeros only."""
+    # the first number other than 0 from the end; `argmax` gives 0 if there is none
+    return (matrix[:, ::-1] != 0).argmax(axis=1)
 
 
 def _text_hashes(texts: list[str]) -> Hashes:

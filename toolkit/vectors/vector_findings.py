@@ -28,6 +28,11 @@ FINDINGS: Final = {
         "A vector of length 0 has no direction: its cosine score is the same for every query.",
         "Embed their texts again; look for empty texts.",
     ),
+    "padded with zeros": (
+        "error",
+        "These vectors end with zeros where others have numbers: they were cut, or are of a smaller model.",
+        "Embed their texts again with the model of the rest.",
+    ),
     "without vector": (
         "warning",
         "Rows without a vector are never found.",
@@ -155,6 +160,7 @@ _CALLS: Final = {
     "several dimensions": _UPSERT,
     "not finite": _UPSERT,
     "zero vector": _UPSERT,
+    "padded with zeros": _UPSERT,
     "without vector": _UPSERT,
     "without text": "tk.update_vectors(service, rows_with_data, namespace={namespace})",
     "not normalised": _UPSERT,

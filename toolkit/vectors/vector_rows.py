@@ -252,12 +252,13 @@ class IndexRows:
     """A summary of the rows of an index, as audits need it.
 
     `rows` has one row per vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
-    `vector`, `sparse`, `text` and `metadata` (hashes, 0 if missing; the order of names in metadata does not
-    count), `unreadable` (whether the metadata is not JSON), `usable`. `usual` is the most frequent dimension
-    of each namespace, or the largest of equally frequent ones. `sketches` has one row per row of `rows`, NaN
-    if the vector is not usable (see `toolkit.vectors.rounding`), or no row if they are not kept. `sampled`
-    contains, per namespace, the positions in `rows` and the vectors of usable rows of the usual dimension.
-    `texts` has the text of some of these rows.
+    `padding` (zeros at the end of the vector), `vector`, `sparse`, `text` and `metadata` (hashes, 0 if
+    missing; the order of names in metadata does not count), `unreadable` (whether the metadata is not JSON),
+    `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally frequent
+    ones. `sketches` has one row per row of `rows`, NaN if the vector is not usable (see
+    `toolkit.vectors.rounding`), or no row if they are not kept. `sampled` contains, per namespace, the
+    positions in `rows` and the vectors of usable rows of the usual dimension. `texts` has the text of some of
+    these rows.
     """
 
     rows: pd.DataFrame
@@ -351,6 +352,7 @@ _NUMBERS: Final = {
     "dimension": np.int32,
     "norm": np.float64,
     "finite": np.bool_,
+    "padding": np.int32,
     "vector": np.uint64,
     "sparse": np.uint64,
     "text": np.uint64,
