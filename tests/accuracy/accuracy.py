@@ -44,7 +44,7 @@ from tests.accuracy.public_data import (
     public_tables,
     without_saturated,
 )
-from tests.accuracy.real_indexes import false_alarms, mixtures, promises
+from tests.accuracy.real_indexes import false_alarms, misplaced, mixtures, promises
 from tests.accuracy.sentence_model import embedded as embedded_sentences
 from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_runbooks import WITH_RUNBOOK, WITHOUT_RUNBOOK
@@ -707,6 +707,7 @@ PARTS = {
     "Memory": memory,
     "Real embeddings": false_alarms,
     "Two models in one index": mixtures,
+    "Vectors of other rows": misplaced,
     "Promises of thresholds": promises,
 }
 

@@ -228,6 +228,41 @@ def _mixed(
     return named, told, float(np.mean(right)) if right else np.nan
 
 
+def misplaced(seed: int, runs: int = 20) -> Iterator[str]:
+    """Indexes of one model, in which some vectors, or all, are stored with the text of other rows."""
+    yield "| index | share of misplaced vectors | texts | text unrelated | several models | not named |"
+    yield "|---|---|---|---|---|---|"
+    for name in ("wordllama", "tokenlearn"):
+        for share in (0.2, 0.5, 1.0):
+            for rows in (600, 1500):
+                unrelated, models_named = _named_misplaced(
+                    embedded(name), share, rows, seed, runs
+                )
+                missed = runs - unrelated - models_named
+                yield (
+                    f"| {name} | {share:.0%} | {rows:,} | {unrelated} | {models_named} | {missed} |"
+                )
+
+
+def _named_misplaced(
+    matrix: Matrix, share: float, rows: int, seed: int, runs: int
+) -> tuple[int, int]:
+    """Return how often text that is unrelated is named, and how often several models are."""
+    unrelated = models_named = 0
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run, rows, 9])
+        chosen = _drawn(seed, run, rows)
+        vectors = matrix[chosen]
+        moved = np.flatnonzero(rng.random(rows) < share)
+        vectors[moved] = vectors[rng.permutation(moved)]
+        found = text_agreement(vectors, [texts()[row][1] for row in chosen], seed=run)
+        if not found.follows_text:
+            unrelated += 1
+        elif len(found.unrelated):
+            models_named += 1
+    return unrelated, models_named
+
+
 def false_alarms(seed: int, runs: int = 200) -> Iterator[str]:
     """Alarms on healthy indexes of real embeddings, per model, and planted outliers."""
     yield (

@@ -58,13 +58,23 @@ def test_a_rotated_half_is_found():
 
 @pytest.mark.parametrize("kind", ["one model", "no model"])
 def test_one_model_is_no_alarm(kind: str):
-    """Neither vectors of one model are, nor vectors that have nothing to do with the texts."""
+    """Neither vectors of one model are, nor vectors that have nothing to do with the text."""
     texts = _texts()
     matrix = _embedded(texts, 7)
     if kind == "no model":
         matrix = np.random.default_rng(4).normal(size=matrix.shape)
     found = tk.audit_vectors(_frame(matrix, texts)).frame
     assert "several models" not in set(found["finding"])
+
+
+def test_vectors_that_are_stored_with_the_text_of_other_rows_are_found():
+    """For example, a filter removed texts, but not their vectors, before both were stored."""
+    texts = _texts()
+    shifted = np.roll(_embedded(texts, 7), 1, axis=0)
+    np.random.default_rng(4).shuffle(shifted[: ROWS // 2])
+    found = tk.audit_vectors(_frame(shifted, texts)).frame.set_index("finding")
+    assert found.loc["text unrelated", "severity"] == "warning"
+    assert found.loc["text unrelated", "count"] > 100
 
 
 def test_a_sample_of_texts_is_random_and_bounded():

@@ -428,7 +428,10 @@ def _without_rounding(index: IndexRows, tables: VectorTables) -> pd.Series[Any]:
 
 
 def _models(index: IndexRows, name: str) -> Iterator[Finding]:
-    """Yield the rows of another model, or if the vectors cannot be told apart, the rows that show it."""
+    """Yield the rows of another model, or if the vectors cannot be told apart, the rows that show it.
+
+    If hardly any vector is similar to that of almost equal text, vectors are of other rows, or not of text.
+    """
     positions, matrix = index.sampled[name]
     texts = index.texts.of(name)
     rows = np.fromiter(texts, dtype=np.intp)
@@ -439,7 +442,9 @@ def _models(index: IndexRows, name: str) -> Iterator[Finding]:
     ids = index.rows["id"]
     pairs = f"{found.unrelated_pairs:,} of {found.pairs:,} pairs with almost equal text"
 
-    if len(found.smaller):
+    if not found.follows_text:
+        yield from of_rows("text unrelated", ids.iloc[rows[found.unrelated]], pairs)
+    elif len(found.smaller):
         detail = (
             f"{pairs}; the vectors are of two groups, and these are the smaller one"
         )

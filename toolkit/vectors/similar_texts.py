@@ -61,7 +61,7 @@ class TextTuning:
     """Chance of as many unrelated pairs in a healthy index, at which they are reported."""
     related: float = 0.3
     """Share of pairs with a higher cosine than 95 % of random pairs. If it is lower, vectors do not follow
-    the text at all. Two models with half of the rows each have 0.43."""
+    the text at all. Two models with half of the rows each have 0.43, and vectors of other rows 0.05."""
     folds: int = 5
     """Parts of the pairs; a direction is tested on each and fitted to the others."""
     separated: float = 0.8
@@ -125,12 +125,14 @@ class TextAgreement:
     """How well vectors agree with text: positions are rows of the compared vectors.
 
     `unrelated` has the rows of unrelated pairs, if these are too many for a healthy index. `smaller` has the
-    rows of the smaller of two groups of vectors, if a direction separates them.
+    rows of the smaller of two groups of vectors, if a direction separates them. `follows_text` is False if
+    most pairs are as unrelated as random ones: each vector may be stored with the text of another row.
     """
 
     pairs: int
     unrelated: Positions
     smaller: Positions
+    follows_text: bool = True
 
     @property
     def unrelated_pairs(self) -> int:
@@ -154,14 +156,17 @@ def text_agreement(
     is_unrelated = cosines <= median
     count = int(is_unrelated.sum())
     chance = binomial_tail(count, len(pairs), TUNING.usual_share)
-    follows_texts = (cosines > high).mean() >= TUNING.related
-    if count < TUNING.least_pairs or chance > TUNING.chance or not follows_texts:
+    if count < TUNING.least_pairs or chance > TUNING.chance:
         return TextAgreement(len(pairs), none, none)
+
+    unrelated = np.sort(pairs[is_unrelated].ravel())
+    if (cosines > high).mean() < TUNING.related:
+        return TextAgreement(len(pairs), unrelated, none, follows_text=False)
 
     # Between both levels, a pair may be of one model or of two.
     is_clear = is_unrelated | (cosines > high)
     smaller = _smaller_group(unit, pairs[is_clear], is_unrelated[is_clear], rng)
-    return TextAgreement(len(pairs), np.sort(pairs[is_unrelated].ravel()), smaller)
+    return TextAgreement(len(pairs), unrelated, smaller)
 
 
 def _distinct(texts: Sequence[str]) -> Positions:

@@ -83,6 +83,11 @@ FINDINGS: Final = {
         "Rows with almost equal text have unrelated vectors: of several models, or not made from the text.",
         "Embed all rows again with one model; compare with an earlier snapshot to see which changed.",
     ),
+    "text unrelated": (
+        "warning",
+        "Rows with almost equal text have unrelated vectors: of other rows, or not made from the text.",
+        "If the vectors are of text, check that each is stored with its own text, and embed all again.",
+    ),
     "near duplicate": (
         "info",
         f"Another vector is within a cosine of {NEAR}: hits repeat the content of others.",
@@ -168,6 +173,7 @@ _CALLS: Final = {
     "same vector, other text": _UPSERT,
     "same text, other vector": _UPSERT,
     "several models": _UPSERT,
+    "text unrelated": _LOOK,
     "near duplicate": _LOOK,
     "outlier": _LOOK,
     "hub": _LOOK,
