@@ -274,3 +274,14 @@ def test_one_namespace_of_two_states_is_compared():
     assert found.rows == 2
     with pytest.warns(UnexpectedResultWarning, match="Did you mean 'docs'"):
         assert tk.compare_vectors(rows, rows, namespace="dosc").rows == 0
+
+
+def test_rows_that_were_stored_again_under_another_id_are_counted():
+    """An import that makes ids in another way changes every id and nothing else."""
+    before = to_frame(healthy_rows(200, seed=6))
+    after = before.assign(id="v2-" + before["id"])
+    after.loc[:9, "data"] = "new text"
+    found = tk.compare_vectors(before, after)
+    assert found.renamed == 190
+    assert "190 of the new rows are equal to one that vanished" in found.verdict
+    assert tk.compare_vectors(before, before.head(100)).renamed == 0

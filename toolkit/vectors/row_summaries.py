@@ -257,8 +257,10 @@ def _per_row(batch: VectorBatch, metadata: _Decoded) -> pd.DataFrame:
 
 def _zeros_at_end(matrix: Matrix) -> Positions:
     """Return how many zeros end each row; 0 for a row of zeros only."""
+    is_number = matrix[:, ::-1] != 0
     # the first number other than 0 from the end; `argmax` gives 0 if there is none
-    return (matrix[:, ::-1] != 0).argmax(axis=1)
+    zeros: Positions = is_number.argmax(axis=1)
+    return zeros
 
 
 def _text_hashes(texts: list[str]) -> Hashes:

@@ -103,6 +103,8 @@ class VectorChanges:
         The two namespaces if one was compared with another; `frame` then has the name of the second.
     repeated : pair of int
         Rows of the state before and of the state after whose id an earlier row has, which were not compared.
+    renamed : int
+        Number of rows that appeared with the vector and text of one that vanished from the namespace.
     not_compared : dict
         Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state lacks in all rows, for
         example because they were not loaded, with the state that lacks them: ``before`` or ``after``. They
@@ -124,6 +126,7 @@ class VectorChanges:
     not_compared: dict[str, str]
     namespaces: tuple[str, str] | None = None
     repeated: tuple[int, int] = (0, 0)
+    renamed: int = 0
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -172,6 +175,10 @@ class VectorChanges:
         parts = [
             f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"
         ]
+        if self.renamed:
+            parts.append(
+                f"{self.renamed:,} of the new rows are equal to one that vanished, under another id"
+            )
         distances = self.moved["distance"]
         if len(distances):
             parts.append(
@@ -430,6 +437,7 @@ def compare_vectors(
             _repeated_rows(old, old_is_again, chosen),
             _repeated_rows(new, new_is_again, chosen),
         ),
+        renamed=_renamed(changed),
     )
 
 
@@ -535,6 +543,20 @@ def _change(joined: pd.DataFrame) -> pd.Series[str]:
     changes[dense & (joined["moved"] == "dimension")] = "other dimension"
 
     return changes
+
+
+def _renamed(changed: pd.DataFrame) -> int:
+    """Return how many rows appeared with the dense vector and text of a row that vanished.
+
+    A vector of zeros, or a default vector, belongs to many texts, so the text counts as well.
+    """
+    vanished = changed[(changed["side"] == "left_only") & (changed["vector"] != 0)]
+    appeared = changed[changed["side"] == "right_only"]
+    known = pd.MultiIndex.from_frame(vanished[["namespace", "vector", "text"]])
+    found = pd.MultiIndex.from_frame(
+        appeared[["namespace", "vector_after", "text_after"]]
+    )
+    return int(found.isin(known).sum())
 
 
 def _moved(
