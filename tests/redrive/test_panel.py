@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -197,6 +198,23 @@ def test_a_wrong_code_is_explained_in_the_words_of_the_panel(
         assert f"Enter {panel.value.confirmation} in the field Confirm" in panel.message
         assert "plan.confirmation" not in panel.message
     assert not ledger.exists()
+
+
+def test_the_code_runs_the_plan_on_the_service_of_the_panel(
+    shop: Shop, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the variable of this very service. Another one named `service` would be another queue."""
+    failed = shop.fail("panel-practice", 1)
+    practice = shop.service
+    names = {"service": object(), "practice": practice, "failed": failed}
+    monkeypatch.setattr(
+        "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
+    )
+    panel = tk.RedrivePanel(practice, failed, ledger=ledger)
+    assert "tk.run_redrive(practice, plan, " in panel.to_code()
+    del names["practice"]
+    assert "# service: the service this panel was made with\n" in panel.to_code()
+    compile(panel.to_code(), "<code>", "exec")
 
 
 def test_without_a_service_it_is_only_planned(shop: Shop, ledger: Path) -> None:

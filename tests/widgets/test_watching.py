@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -279,6 +280,21 @@ def test_no_entry_is_missed_if_the_service_restarts(service, queue, tmp_path):
     assert (watch.look().added, watch.board()[0]["count"]) == (7, 57)
     verified = tk.verify_snapshot(tmp_path / "kept")
     assert (verified.rows, verified.unlisted) == (57, ())
+
+
+def test_the_code_watches_the_service_of_the_panel(service, tmp_path, monkeypatch):
+    """It names the variable of this very service, or tells that `service` stands for it."""
+    names = {"service": object(), "practice": service}
+    monkeypatch.setattr(
+        "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
+    )
+    panel = tk.watch_failures(service, tmp_path / "kept", every="1h")
+    panel.stop()
+    assert panel.to_code().startswith("panel = tk.watch_failures(practice, ")
+    del names["practice"]
+    comment, call = panel.to_code().split("\n")
+    assert comment == "# service: the service this panel was made with"
+    assert call.startswith("panel = tk.watch_failures(service, ")
 
 
 def test_a_panel_shows_the_groups_and_stops(service, queue, tmp_path):

@@ -255,6 +255,7 @@ class RedrivePlan(HasFrame):
         ledger: str | os.PathLike[str] = "redrive.sqlite",
         *,
         failures: str = "failures",
+        service: str = "service",
     ) -> Code:
         """Return Python code that makes this plan again and runs it.
 
@@ -264,6 +265,8 @@ class RedrivePlan(HasFrame):
             The file that the run writes.
         failures : str
             The name of the frame that has the failures: a Python identifier.
+        service : str
+            The name of the service that runs the plan: a Python identifier.
 
         Returns
         -------
@@ -291,7 +294,7 @@ class RedrivePlan(HasFrame):
 
         plan = _PLAN.write_lines(chosen, **options)
         run = _RUN.write(
-            variable("service"),
+            variable(service),
             variable("plan"),
             ledger=file,
             confirm=self.confirmation,

@@ -16,7 +16,7 @@ import traitlets
 
 from toolkit.base.arguments import file_path, instance
 from toolkit.base.errors import InputError
-from toolkit.base.python_code import PublicCall, fill
+from toolkit.base.python_code import Code, PublicCall, fill
 from toolkit.base.times import parse_duration
 from toolkit.base.visible_text import visible
 from toolkit.failures.sources import AnyFrame
@@ -340,13 +340,23 @@ class RedrivePanel(FormPanel):
         Returns
         -------
         str
-            The code uses the variable of the frame in the notebook, or ``failures``, with a comment.
+            The code uses the variables of the frame and the service in the notebook, or ``failures`` and
+            ``service``, with a comment.
         """
+        return named_code(self._code_for, self._failures, "failures")
+
+    def _code_for(self, failures: Code) -> Code:
+        """Return the code of the plan for the variable of the frame."""
         plan: RedrivePlan = self.value
+        if self._service is None:
+            # a plan that is only looked at
+            return plan.to_code(self.ledger, failures=failures)
+
+        # With another service of the notebook, the code would act on another queue.
         return named_code(
-            lambda name: plan.to_code(self.ledger, failures=name),
-            self._failures,
-            "failures",
+            lambda name: plan.to_code(self.ledger, failures=failures, service=name),
+            self._service,
+            "service",
         )
 
     def _checked(self, value: object) -> RedrivePlan | None:

@@ -22,7 +22,7 @@ from toolkit.service.settings import Service
 from toolkit.widgets.page_panel import PagePanel, kit_module
 from toolkit.widgets.page_parts import MESSAGE_LOCK, script, synced
 from toolkit.widgets.panel import Job, on_loop
-from toolkit.widgets.shown_code import code_markup
+from toolkit.widgets.shown_code import code_markup, named_code
 
 _CALL: Final = PublicCall("watch_failures", ("path", "every"))
 _LEAST_SECONDS: Final = 1.0
@@ -54,7 +54,7 @@ class WatchPanel(PagePanel):
     _value_type = str
 
     def __init__(self, watch: Watch, service: Service, every: float) -> None:
-        self._watch, self._every = watch, every
+        self._watch, self._service, self._every = watch, service, every
         self._stopping = threading.Event()
         self._looking = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -186,8 +186,13 @@ class WatchPanel(PagePanel):
 
     def to_code(self) -> str:
         """Return Python that watches the same snapshot again."""
-        code = _CALL.write(Code("service"), path=self.path, every=f"{self._every:g}s")
-        return str(fill("panel = {code}", code=code))
+
+        def write(name: Code) -> Code:
+            code = _CALL.write(name, path=self.path, every=f"{self._every:g}s")
+            return fill("panel = {code}", code=code)
+
+        # With another service of the notebook, the code would watch another queue.
+        return str(named_code(write, self._service, "service"))
 
     def frame(self) -> pd.DataFrame:
         """Return the groups: `id`, `state`, `title`, `count`, `recent` (of 24 hours), `marked`."""
