@@ -140,6 +140,35 @@ def test_a_notebook_shows_each_step(tmp_path: Path) -> None:
     assert '"danger"' not in told
 
 
+BARS = [
+    "import time, toolkit.base.progress as shown",
+    "shown._BAR_DELAY = 0.0",
+    "bar = shown.ProgressBar(None, title='redrive', unit='rows', total=220)",
+    "with bar:",
+    "    time.sleep(0.2)  # tqdm draws a bar ten times a second",
+    "    bar.add(50)",
+]
+
+
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+def test_a_saved_notebook_has_no_bar_that_ended(ending: str) -> None:
+    """A finished redrive is not saved below "redrive: 24%"; after an error, the count stays as text."""
+    code = "\n".join(BARS)
+    if ending == "raises":
+        code += "\n    raise ValueError('broken')"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    NotebookClient(notebook, timeout=100, allow_errors=True).execute()
+    shown = [
+        output["data"]
+        for output in notebook.cells[0]["outputs"]
+        if output["output_type"] == "display_data"
+    ]
+    assert [list(data) for data in shown] == [["text/plain"]]
+    text = shown[0]["text/plain"]
+    assert ("50/220" in text) == (ending == "raises")
+    assert bool(text) == (ending == "raises")
+
+
 def test_a_callable_gets_each_step() -> None:
     """With its number, how many there are, and its name; a wrong value is an error."""
     frame = failures(

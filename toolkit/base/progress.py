@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from toolkit.base.arguments import plain, wrong
+from toolkit.base.notebook_bar import is_notebook_bar, without_traces
 from toolkit.base.visible_text import visible
 
 ProgressOption: TypeAlias = bool | Callable[[int, int | None], None] | None
@@ -164,8 +165,8 @@ class RetryNotice:
 
 def _close(bar: Any, *, is_done: bool) -> None:
     """Remove a bar."""
-    # In a notebook, a bar that ends below the total stays, in red, as if work had failed. The total is only
-    # an estimate, so the bar is set to it.
+    # In a notebook, a bar that ends below the total stays, as if work had failed. The total is only an
+    # estimate, so the bar is set to it.
     if is_done and bar.total is not None:
         bar.total = bar.n
     bar.close()
@@ -206,9 +207,12 @@ def _tqdm(
 ) -> Any:
     from tqdm.auto import tqdm  # noqa: PLC0415 - costs a tenth of a second, and is mostly not needed
 
+    bar_class: Any = tqdm
+    if is_notebook_bar(tqdm):
+        bar_class = without_traces(tqdm)
     if delay is None:
         delay = _BAR_DELAY
-    return tqdm(
+    return bar_class(
         desc=title,
         unit=f" {unit}",
         total=total,
