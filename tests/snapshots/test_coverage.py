@@ -36,11 +36,12 @@ def _manifest(store: SnapshotStore) -> Manifest:
 
 
 def _last_complete(path: Path, age: timedelta) -> None:
-    """Change the manifest as if the last complete sync had begun so long ago."""
+    """Change the manifest as if the last complete sync had begun so long ago, and the first before it."""
     manifest = json.loads((path / "_manifest.json").read_text())["manifest"]
-    manifest["complete_at"] = (datetime.now(UTC) - age).isoformat(
-        timespec="milliseconds"
-    )
+    last = datetime.now(UTC) - age
+    manifest["complete_at"] = last.isoformat(timespec="milliseconds")
+    first = datetime.fromisoformat(manifest["coverage"]["since"])
+    manifest["coverage"]["since"] = min(first, last).isoformat(timespec="milliseconds")
     body = json.dumps(manifest, separators=(",", ":"))
     digest = hashlib.sha256(body.encode()).hexdigest()
     (path / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}\n')
@@ -89,6 +90,37 @@ def test_a_pause_longer_than_the_retention_is_a_gap(
         assert stored is not None
         assert stored.gaps == (gap,)
     assert len(_manifest(store).receipts) == 3
+
+
+@pytest.mark.parametrize("wrong_day", [-14_600, 30], ids=["in 1986", "a month ahead"])
+@pytest.mark.parametrize(
+    ("right_days", "first_day"), [([0.5, 1], 1), ([], 0)], ids=["corrected", "at once"]
+)
+def test_a_sync_with_a_wrong_clock_hides_no_later_gap(
+    made: SimpleNamespace,
+    store: SnapshotStore,
+    right_days: list[float],
+    first_day: float,
+    wrong_day: float,
+) -> None:
+    """The times of one such sync do not show that the queue keeps entries for longer than it does."""
+
+    def sync_on(day: float, **failed_on: float) -> Changes:
+        now = _NOW + _days(day)
+        times = {name: _NOW + _days(failed) for name, failed in failed_on.items()}
+        rows = [
+            made.entry(name, created_at=time, failed_at=time)
+            for name, time in times.items()
+        ]
+        load = made.load(rows)
+        load.clock = lambda: now.isoformat(timespec="milliseconds")
+        return sync_load(load, store, clock=lambda: now)
+
+    sync_on(0, a=-0.1)
+    for day in (wrong_day, *right_days):
+        assert sync_on(day, a=-0.1, b=0.4).receipt.gaps == ()
+    (gap,) = sync_on(12, c=11.5).receipt.gaps
+    assert gap.bounds == (_NOW + _days(first_day), _NOW + _days(9))
 
 
 def test_an_entry_that_is_still_there_shows_that_nothing_expired(

@@ -14,6 +14,10 @@ it keeps them, so the following is used, in this order:
 
 If somebody states another retention later, for example for a report, the gaps are found again: receipts keep
 the pauses between syncs that share no entry.
+
+A clock can be wrong during a sync, for example in 1986 after a battery failed. Then it seems that the queue
+has kept an entry for 40 years, and no pause would ever be a gap. So an entry that was first seen before the
+first sync is no evidence, and the estimate begins again when the clock was set back.
 """
 
 from __future__ import annotations
@@ -24,9 +28,13 @@ from typing import Final
 
 import msgspec
 
+from toolkit.base.times import milliseconds
 from toolkit.tables.receipt import OVERDUE, Gap, Pause
 
 SHORTEST_RETENTION: Final = timedelta(days=3)  # of the public service's plans
+
+_ONE_SYNC: Final = timedelta(minutes=1)
+"""Two times that are noted when a sync begins are not further apart."""
 
 _MOST_GAPS: Final = 500
 """Gaps and pauses that a manifest keeps. If there are more, the two earliest are merged into a longer one."""
@@ -64,6 +72,16 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             yield "start of a gap", gap.start
             yield "end of a gap", gap.end
 
+    @property
+    def begin(self) -> datetime:
+        """Return `since` as a time."""
+        return datetime.fromisoformat(self.since)
+
+    @property
+    def earliest_ms(self) -> int:
+        """Return when an entry can have been first seen at the earliest, in Unix milliseconds."""
+        return milliseconds(self.begin) - _ONE_SYNC // timedelta(milliseconds=1)
+
 
 class SyncTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one complete sync.
@@ -71,6 +89,7 @@ class SyncTimes(msgspec.Struct, frozen=True, kw_only=True):
     `last` is when the complete sync before it began, and `oldest` the earliest failure among the rows that
     were not stored, or the time of the sync. `kept` is the time since the oldest of the remaining entries was
     first seen. `overlaps` tells whether an entry of the last complete sync is still in the queue.
+    `is_set_back` tells whether the clock was set back since the latest complete sync.
     """
 
     began: datetime
@@ -78,6 +97,7 @@ class SyncTimes(msgspec.Struct, frozen=True, kw_only=True):
     oldest: datetime
     kept: timedelta
     overlaps: bool
+    is_set_back: bool = False
 
 
 def extended(
@@ -89,7 +109,7 @@ def extended(
 
     if before is None:  # of a manifest of format 1
         before = Coverage(since=_text(sync.last))
-    kept = max(sync.kept, timedelta(seconds=before.kept_seconds))
+    kept = max(sync.kept, _known_kept(before, sync.last, is_set_back=sync.is_set_back))
     gap = _gap(sync, kept, retention)
     gaps = before.gaps
     if gap:
@@ -97,6 +117,15 @@ def extended(
     return msgspec.structs.replace(
         before, kept_seconds=kept.total_seconds(), gaps=gaps
     ), gap
+
+
+def _known_kept(before: Coverage, last: datetime, *, is_set_back: bool) -> timedelta:
+    """Return how long the queue has kept entries by earlier syncs; zero if a wrong clock made this up."""
+    kept = timedelta(seconds=before.kept_seconds)
+    if is_set_back or kept > last - before.begin + _ONE_SYNC:
+        return timedelta()
+
+    return kept
 
 
 def with_pause(before: tuple[Pause, ...], sync: SyncTimes) -> tuple[Pause, ...]:

@@ -56,6 +56,7 @@ from toolkit.snapshots.row_index import (
     new_entries,
     repeated,
 )
+from toolkit.snapshots.sync_times import last_complete
 from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.freshness import stated_retention
 from toolkit.tables.receipt import Gap, Receipt
@@ -342,20 +343,29 @@ class RowComparison:
     def _sync_times(self, receipt: Receipt) -> SyncTimes:
         """Return the times of this load, which is complete."""
         before = self._transaction.previous
+        began = datetime.fromisoformat(receipt.started_at)
         last = None
+        is_set_back = False
         if before and before.complete_at:
-            last = datetime.fromisoformat(before.complete_at)
+            last = last_complete(before, began)
+            is_set_back = began < datetime.fromisoformat(before.complete_at)
+
         still_there = self._seen & ~self._index.entries["gone"]
         first_seen = self._index.entries["first_seen"][still_there]
+        overlaps = bool(len(first_seen))
+        if before and before.coverage:
+            # an earlier time is of a clock that was wrong
+            first_seen = first_seen[first_seen >= before.coverage.earliest_ms]
         kept = timedelta()
         if len(first_seen):
             kept = timedelta(milliseconds=self._now - int(first_seen.min()))
         return SyncTimes(
-            began=datetime.fromisoformat(receipt.started_at),
+            began=began,
             last=last,
             oldest=from_milliseconds(self._oldest),
             kept=kept,
-            overlaps=bool(len(first_seen)),
+            overlaps=overlaps,
+            is_set_back=is_set_back,
         )
 
     def _compared(

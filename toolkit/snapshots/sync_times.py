@@ -33,6 +33,28 @@ def syncs_of(manifest: Manifest) -> Syncs:
     )
 
 
+def last_complete(manifest: Manifest, began: datetime) -> datetime | None:
+    """Return when the last complete sync before a sync began; None if no sync was complete.
+
+    If the clock was wrong at that time, it is after the sync, or before the first one. An earlier sync counts
+    then, if the manifest has the receipt of one.
+    """
+    if manifest.complete_at is None:
+        return None
+
+    noted = datetime.fromisoformat(manifest.complete_at)
+    first = noted
+    if manifest.coverage is not None:
+        first = manifest.coverage.begin
+    if first <= noted <= began:
+        return noted
+
+    starts = [
+        _span(receipt)[0] for receipt in manifest.receipts if receipt.get("complete")
+    ]
+    return max((start for start in starts if first <= start <= began), default=noted)
+
+
 def _span(receipt: dict[str, Any]) -> Span:
     return datetime.fromisoformat(receipt["started_at"]), datetime.fromisoformat(
         receipt["ended_at"]
