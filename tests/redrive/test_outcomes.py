@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -16,6 +19,8 @@ import toolkit as tk
 from tests.redrive.conftest import Shop
 from tests.redrive.test_panel import until
 from tests.widgets.page import write
+from toolkit.redrive.queue_reader import QueueReader
+from toolkit.secrets.redaction import Redactor
 
 STOPPED = "Stopped: 0 succeeded, 1 still running, 2 not sent."
 ERROR = "late has no stock"
@@ -134,3 +139,27 @@ def test_a_plan_without_entries_has_nothing_to_do(shop: Shop, ledger: Path) -> N
         )
         assert result.verdict.startswith("Nothing to do: ")
         assert words in result.verdict
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (
+            "<!doctype html><html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1>",
+            "502 Bad Gateway",
+        ),
+        ('{"error": {"message": "no stock"}}', "no stock"),
+        ("late has\nno stock", "late has no stock"),
+    ],
+)
+def test_the_last_error_is_read_in_the_body_that_the_log_has(
+    monkeypatch: pytest.MonkeyPatch, body: str, error: str
+) -> None:
+    """People see the error of a page or of JSON, not its markup."""
+    event = {"workflowRunId": "wfr_1", "time": 1, "error": body}
+    page = SimpleNamespace(rows=json.dumps([event]).encode())
+    monkeypatch.setattr(
+        "toolkit.redrive.queue_reader.list_log_page", lambda *_, **__: page
+    )
+    reader = QueueReader(Mock(), Redactor(), tk.GroupRules(""))
+    assert reader.last_error("wfr_1") == error

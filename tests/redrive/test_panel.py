@@ -88,6 +88,8 @@ def test_stop_sends_nothing_more_and_says_what_is_open(
     until(lambda: ledger.exists() and len(tk.read_redrive_history(ledger)))
     waiting = r"0 of 8 · running for \d+ s · 1 started, 7 waiting · (9 min \d+ s|10 min) until the deadline"
     until(lambda: re.fullmatch(waiting, panel.message))
+    # the waves come after the canary
+    assert [step["state"] for step in panel.steps] == ["done", "now", "", ""]
     for _ in range(2):  # a second press warns once more, and keeps the progress
         press(panel, "Run")
         assert panel.message == "A request is already running; press Stop to stop it."
@@ -100,6 +102,7 @@ def test_stop_sends_nothing_more_and_says_what_is_open(
     until(lambda: "Press Run to continue." in panel.message)
     assert "7 not sent" in panel.message
     assert states(panel)["waiting"] == 7
+    assert [step["state"] for step in panel.steps] == ["done", "now", "", ""]
     write(panel.confirm, panel.value.confirmation)
     press(panel, "Run")
     until(lambda: panel._job is None and states(panel) == {"succeeded": 8})
@@ -109,6 +112,28 @@ def test_stop_sends_nothing_more_and_says_what_is_open(
     } == {1}
     again = tk.RedrivePanel(shop.service, failed, value=plan, ledger=ledger)
     assert states(again) == {"succeeded": 8}
+
+
+def test_a_wave_is_now_when_more_than_canaries_were_sent(
+    shop: Shop, ledger: Path
+) -> None:
+    """While the wave runs, and after it was stopped."""
+    failed = shop.fail("panel-wave", 6)
+    shop.mended.add("panel-wave")
+    plan = tk.plan_redrive(failed, wave=2)
+    panel = tk.RedrivePanel(shop.service, failed, value=plan, ledger=ledger)
+    write(panel.confirm, panel.value.confirmation)
+    shop.held["panel-wave"] = threading.Event()
+    press(panel, "Run")
+    until(lambda: "1 started, 5 waiting" in panel.message)
+    shop.held["panel-wave"].set()
+    shop.held["panel-wave"] = threading.Event()
+    until(lambda: "2 started, 3 waiting" in panel.message)
+    assert [step["state"] for step in panel.steps] == ["done", "now", "now", ""]
+    press(panel, "Stop")
+    shop.held["panel-wave"].set()
+    until(lambda: panel._job is None and states(panel).get("waiting") == 3)
+    assert [step["state"] for step in panel.steps] == ["done", "now", "now", ""]
 
 
 def test_what_is_chosen_is_planned_when_preview_is_pressed(

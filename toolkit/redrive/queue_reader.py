@@ -16,6 +16,7 @@ from toolkit.redrive.plan import UNCHANGED
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.failures import get_entry, list_log_page
 from toolkit.service.transport import Transport
+from toolkit.signatures.headlines import error_text
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 
@@ -81,8 +82,9 @@ class QueueReader:
         if latest is None:
             return ""
 
-        one_line = " ".join(str(latest["error"]).split())
-        return shorten(self._redactor.text(one_line), _LONGEST_ERROR)
+        # The log has the body of the response, for example a page in HTML. People read the error in it.
+        masked = self._redactor.text(str(latest["error"]))
+        return shorten(error_text(masked).text, _LONGEST_ERROR)
 
     def _decoded(self, dlq_id: str) -> Any:
         """Return an entry as a table of one row."""

@@ -277,11 +277,15 @@ def _matching_hash(hashes: list[str], prefix: str | None, ledger: Path) -> str:
 
 @dataclass(frozen=True)
 class Waiting:
-    """State of a run that waits: counts of states, the deadline in Unix seconds, and the last error."""
+    """State of a run that waits: counts of states, the deadline in Unix seconds, and the last error.
+
+    `in_waves` tells whether more entries of a group than its canaries were sent.
+    """
 
     states: str
     until: float | None
     last_error: str
+    in_waves: bool = False
 
     def words(self, now: float) -> list[str]:
         """Return the parts of a progress line: counts, the time until the deadline, and the last error.
@@ -312,16 +316,18 @@ def waiting_of(plan: RedrivePlan, ledger: Ledger) -> Waiting:
     states = ", ".join(
         f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state]
     )
+    begun_in_groups = plan.acted["group"][is_begun].value_counts()
+    in_waves = bool((begun_in_groups > plan.limits.canaries).any())
     pending = [row for row in rows if row["state"] in _PENDING]
     if not pending:
-        return Waiting(states, None, "")
+        return Waiting(states, None, "", in_waves)
 
     last_intended = max(map(itemgetter("intended_at"), pending))
     reasons = [row["reason"] for row in pending if row["reason"]]
     _, _, last_error = ["", *reasons][-1].partition(LAST_ERROR)
     until = last_intended / 1000 + plan.limits.deadline
 
-    return Waiting(states, until, shorten(last_error, _ERROR_SHOWN))
+    return Waiting(states, until, shorten(last_error, _ERROR_SHOWN), in_waves)
 
 
 def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:

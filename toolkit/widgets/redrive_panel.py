@@ -37,6 +37,7 @@ from toolkit.widgets.panel import (
     Cancelled,
     CheckedValue,
     Job,
+    JobProgress,
     has_loop,
     in_thread,
     masked_table,
@@ -191,6 +192,7 @@ class RedrivePanel(FormPanel):
         self.ledger = file_path("ledger", ledger)
         self.result: RedriveResult | None = None
         self._runs = False  # whether the running call sends entries
+        self._in_waves = False  # whether it has sent more than canaries
         own = redactor or (service.redactor if service is not None else None)
 
         self._first_plan: Future[RedrivePlan] | None = None
@@ -413,6 +415,7 @@ class RedrivePanel(FormPanel):
         """Return a function that reads the ledger, and explains why the run waits and until when."""
         with closing(Ledger(self.ledger, make=False)) as ledger:
             waiting = waiting_of(plan, ledger)
+        self._in_waves = waiting.in_waves
         return lambda: [
             self._redactor.text(part) for part in waiting.words(time.time())
         ]
@@ -420,7 +423,21 @@ class RedrivePanel(FormPanel):
     def _show_progress(self) -> None:
         """Show the buttons and the steps, which depend on whether the plan runs."""
         self._show_buttons()
-        self.steps = steps_of(self.value, self.result, running=self._is_running())
+        self._show_steps()
+
+    def _show_steps(self) -> None:
+        self.steps = steps_of(
+            self.value,
+            self.result,
+            running=self._is_running(),
+            in_waves=self._in_waves,
+        )
+
+    def _progressed(self, progress: JobProgress) -> None:
+        super()._progressed(progress)
+        # the first wave may have begun
+        if self._is_running():
+            self._show_steps()
 
     def _settle(self, result: RedriveResult) -> pd.DataFrame:
         self._runs = False
@@ -458,6 +475,7 @@ class RedrivePanel(FormPanel):
         enter = f"To run it, enter {value.confirmation}."
         self.confirm.remark = "Nothing to do." if value.acted.empty else enter
         self.outcome, self.meter, self.result = "", [], None
+        self._in_waves = False
         self._show_known()
         self._show_progress()
         self._show_code()

@@ -23,33 +23,48 @@ _NOT_SENT: Final = ("waiting", "stopped")
 
 
 def steps_of(
-    plan: RedrivePlan, result: RedriveResult | None, *, running: bool
+    plan: RedrivePlan,
+    result: RedriveResult | None,
+    *,
+    running: bool,
+    in_waves: bool = False,
 ) -> list[dict[str, str]]:
     """Return the steps of a redrive, each with a title, a line about it, and a state.
 
-    The state is "done", "now" or "" (later). For example, while the plan runs, "Plan" is done, and the
-    waves are now.
+    The state is "done", "now" or "" (later). For example, while the first canaries run, "Plan" is done, the
+    canaries are now, and the waves come later. `in_waves` tells whether a plan that runs has sent a wave.
     """
     actions = plan.acted["action"].value_counts()
     planned = [f"{action} {number:,}" for action, number in actions.items()]
     steps = first_steps(plan.limits, ", ".join(planned) or "nothing to do")
-    states = _states_of(result, running=running)
+    if result is not None and not running:
+        in_waves = _has_wave(plan, result)
+    states = _states_of(result, running=running, in_waves=in_waves)
 
     return [{**step, "state": state} for step, state in zip(steps, states, strict=True)]
 
 
 def _states_of(
-    result: RedriveResult | None, *, running: bool
+    result: RedriveResult | None, *, running: bool, in_waves: bool
 ) -> tuple[str, str, str, str]:
     """Return the states of the plan, the canaries, the waves and the end."""
-    if running:
-        return "done", "now", "now", ""
-    if result is None or _is_untouched(result):
-        return "now", "", "", ""
-    if result.finished:
-        return "done", "done", "done", "done"
+    if not running:
+        if result is None or _is_untouched(result):
+            return "now", "", "", ""
+        if result.finished:
+            return "done", "done", "done", "done"
 
-    return "done", "now", "now", ""
+    if in_waves:
+        # canaries of other groups may still run
+        return "done", "now", "now", ""
+    return "done", "now", "", ""
+
+
+def _has_wave(plan: RedrivePlan, result: RedriveResult) -> bool:
+    """Return whether a group has more entries that were sent than canaries."""
+    states = result.frame["state"]
+    sent = result.frame[~states.isin([*_NOT_SENT, "skipped", "left"])]
+    return bool((sent["group"].value_counts() > plan.limits.canaries).any())
 
 
 def first_steps(limits: Limits, planned: str) -> list[dict[str, str]]:
