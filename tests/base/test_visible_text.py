@@ -10,6 +10,7 @@ import unicodedata
 import warnings
 from datetime import UTC, datetime
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -260,3 +261,10 @@ def test_long_names_in_tables_of_results_break_after_a_dot():
     assert "reports.<wbr>PageBuffer.<wbr>grow" in markup
     assert "pricing.priceOf" in markup
     assert long in markup.replace("<wbr>", "")
+
+
+def test_tables_of_results_show_true_and_false_in_words():
+    """As the frame does: 1 and 0 would be counts."""
+    markup = result_table("caption", ["matches", "n"], [[True, 1], [np.False_, 0]])
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", markup)
+    assert cells == ["True", "1", "False", "0"]

@@ -131,6 +131,21 @@ def test_a_group_shows_what_its_failures_share(many, seen):
     assert browser.about["rate"] == "25 in 24 hours, usually 15"
 
 
+def test_a_load_of_one_day_does_not_tell_what_is_new(many, seen):
+    """Each group begins in it, which is said, and the usual rate is not known. With older failures, it is."""
+    start = many["failed_at"].min()
+    remark = "each group counts as new"
+    last_day = many[many["failed_at"] < start + pd.Timedelta(hours=23)]
+    browser = FailurePanel(last_day, now=last_day["failed_at"].max().to_pydatetime())
+    browser.groups()
+    browser._show_groups()
+    assert {row["state"] for row in browser.board["groups"]} == {"new"}
+    assert browser.about["rate"].endswith(" in 24 hours, nothing earlier is loaded")
+    assert remark in browser.view["remarks"]
+    whole = FailurePanel(many, now=many["failed_at"].max().to_pydatetime())
+    assert remark not in whole.view["remarks"]
+
+
 def test_a_group_shows_the_labels_that_all_its_failures_have(make):
     """Labels are a list per failure. A label of some failures is not shared, and one of the old field is."""
     labels = ['["release-4.2.0","eu"]'] * 5 + ['["us","release-4.2.0"]']

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pandas as pd
 
 from toolkit.drawing.wording import percent
@@ -150,7 +151,12 @@ def _is_number(value: Any) -> bool:
     """Return whether a value is a number, or text with only a number, for example "<1 %"."""
     if isinstance(value, str):
         return _NUMBER.fullmatch(value) is not None
-    return not isinstance(value, pd.Timestamp)
+    return not (isinstance(value, pd.Timestamp) or _is_truth(value))
+
+
+def _is_truth(value: Any) -> bool:
+    """Return whether a value is True or False, which Python also counts as the numbers 1 and 0."""
+    return isinstance(value, bool | np.bool_)
 
 
 def _is_sentence(value: Any) -> bool:
@@ -183,6 +189,8 @@ def _cell(value: Any, width: int) -> str:
         return _text_cell(value, width)
     if value is None or pd.isna(value):
         return "<td></td>"
+    if _is_truth(value):
+        return f'<td style="text-align:left">{bool(value)}</td>'
     if isinstance(value, pd.Timestamp):
         day = f'<span style="white-space:nowrap">{value:%Y-%m-%d}</span>'
         return f'<td style="text-align:left">{day} {value:%H:%M}</td>'

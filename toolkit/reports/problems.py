@@ -26,6 +26,7 @@ from toolkit.reports.board import Problem
 from toolkit.reports.evidence import Evidence, Story
 from toolkit.reports.group_changes import estimate
 from toolkit.reports.spoken_times import age_text, day_and_time, times_between
+from toolkit.signatures.placeholders import PLACEHOLDER
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.signed_rows import SIGNATURE
 
@@ -42,8 +43,6 @@ _STEPS: Final = tuple(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12, 24))
 _AT: Final = re.compile(r"(.+) at ([\w.$/<>:#-]+[.:/]\S+)")
 _LONGEST_TITLE: Final = 160
 _LONGEST_NAME: Final = 60
-# placeholders of values in titles of groups
-_VALUES: Final = re.compile(r"<[a-z]+>")
 _SHARED: Final = {
     "caller_ip": "only from {}",
     "flow_control_key": "key {}",
@@ -574,8 +573,10 @@ def _title_and_place(title: str) -> tuple[str, list[str]]:
     ('connection refused at 10', [])
     >>> _title_and_place("order <num> is late")[0]
     'order … is late'
+    >>> _title_and_place("unexpected <div> in line <num>")[0]  # a tag is no value
+    'unexpected <div> in line …'
     """
-    title = shorten(_VALUES.sub("…", title), _LONGEST_TITLE)
+    title = shorten(PLACEHOLDER.sub("…", title), _LONGEST_TITLE)
     split = _AT.fullmatch(title)
     if split is None:
         return title, []

@@ -535,8 +535,9 @@ class FailurePanel(PagePanel):
     def _show_view(self) -> None:
         """Send the search, the chosen groups, and the counts with their remarks."""
         value, found = self.value, self._orders.rows
-        remarks = note(remarks_in_words(self._rows, value, found))
-        problem = self._freshness().problem
+        freshness = self._freshness()
+        remarks = note(remarks_in_words(self._rows, value, found, freshness.end))
+        problem = freshness.problem
         if problem:
             remarks = note(f"Out of date: {problem}.", "problem") + remarks
         if self._shortfall:

@@ -8,7 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,7 @@ COLUMNS: Final = {
 SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "url", "created_at")
 """Columns that failures can be sorted by."""
 
+_DAY: Final = timedelta(days=1)
 _TEXTS: Final = (
     Kind.ID,
     Kind.REFERENCE,
@@ -282,6 +284,15 @@ class FailureRows:
     def times(self) -> pd.Series:
         """Return the time of each failure, or the creation time of the message if it is not known."""
         return _times(self.frame)
+
+    @cached_property
+    def _oldest(self) -> pd.Timestamp:
+        oldest: pd.Timestamp = self.times().min()
+        return oldest
+
+    def begin_within_a_day(self, end: datetime) -> bool:
+        """Return whether no failure is older than 24 hours at the end of the data, so each group is new."""
+        return bool(self._oldest >= end - _DAY)  # False if no time is known
 
     def ids(self, indices: Sequence[int]) -> list[str]:
         """Return the ids of these rows."""

@@ -17,6 +17,7 @@ from toolkit.drawing.wording import shorten
 from toolkit.failures.group_states import GroupState, group_states, in_order
 from toolkit.reports.spoken_times import day_and_time
 from toolkit.secrets.redaction import Redactor, visible
+from toolkit.signatures.placeholders import PLACEHOLDER
 from toolkit.tables.header_maps import header_map
 from toolkit.widgets.failure_rows import FailureRows, labels_of_rows
 from toolkit.widgets.panel import is_missing
@@ -33,7 +34,6 @@ _COMMON: Final = frozenset({"date", "content-length"})  # headers that tell noth
 _SAMPLE: Final = 200  # rows whose headers are compared
 _MOST: Final = 8  # shared values that are shown
 _LONGEST: Final = 80
-_VALUES: Final = re.compile(r"<[a-z]+>")
 # "timeout at reports.PageBuffer.grow": the last words name a place in the code
 _AT: Final = re.compile(r"(.+) at ([\w.$/<>:#-]+[.:/]\S+)")
 # packages before the name of an exception
@@ -109,7 +109,9 @@ class GroupFacts:
         _, place = title_and_place(self._redactor.text(self._titles[number]))
         shares = [*filter(None, [visible(place)]), *self._shared(own)]
 
-        return {**row, "rate": _rate(found), "shares": shares}
+        has_earlier = not self._rows.begin_within_a_day(self._end)
+
+        return {**row, "rate": _rate(found, has_earlier=has_earlier), "shares": shares}
 
     def _row(self, number: int) -> dict[str, Any]:
         facts = self._frame.iloc[number]
@@ -231,8 +233,10 @@ def title_and_place(title: str) -> tuple[str, str]:
     ('OutOfMemoryError: Java heap space', 'reports.PageBuffer.grow')
     >>> title_and_place("order <num> is late")
     ('order … is late', '')
+    >>> title_and_place("unexpected <div> in line <num>")  # a tag is no value
+    ('unexpected <div> in line …', '')
     """
-    shown = _VALUES.sub("…", _PACKAGES.sub("", title))
+    shown = PLACEHOLDER.sub("…", _PACKAGES.sub("", title))
     split = _AT.fullmatch(shown)
     if split is None:
         return shown, ""
@@ -253,9 +257,12 @@ def _bars(counts: NDArray[np.int64], in_gap: NDArray[np.bool_]) -> list[int | No
     return found
 
 
-def _rate(found: GroupState) -> str:
+def _rate(found: GroupState, *, has_earlier: bool) -> str:
+    """Return the failures of the last 24 hours, and the usual number if the frame has earlier failures."""
     if found.state == "ended":
         return "none in the last 24 hours"
+    if not has_earlier:
+        return f"{found.recent:,} in 24 hours, nothing earlier is loaded"
 
     usual = f"{found.usual:,.0f}"
     if 0 < found.usual < 10:  # noqa: PLR2004 - one decimal is enough below

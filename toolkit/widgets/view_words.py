@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from toolkit.widgets.failure_rows import FailureRows, FailureView, Indices
 
 
@@ -20,8 +22,13 @@ def counts_in_words(rows: FailureRows, view: FailureView, found: Indices) -> str
     return counts
 
 
-def remarks_in_words(rows: FailureRows, view: FailureView, found: Indices) -> str:
-    """Return how the search was understood, and the mark of entries without a failure time."""
+def remarks_in_words(
+    rows: FailureRows, view: FailureView, found: Indices, end: datetime
+) -> str:
+    """Return how the search was understood, the mark of entries without a failure time, and what is new.
+
+    `end` is the end of the data.
+    """
     remarks = []
     words = view.search.split()
 
@@ -36,6 +43,11 @@ def remarks_in_words(rows: FailureRows, view: FailureView, found: Indices) -> st
     if rows.without_time:
         remarks.append(
             "≥ marks entries without a failure time; their creation time is shown."
+        )
+    # for example a load of the last day, in which every error begins
+    if rows.begin_within_a_day(end):
+        remarks.append(
+            "No failure here is older than 24 hours, so each group counts as new."
         )
 
     return " ".join(remarks)

@@ -59,7 +59,7 @@ export default {
       event.preventDefault();
     });
     const counts = element("div", { class: "tk-count" });
-    const news = element("div", { class: "tk-sub", role: "status" });
+    const news = element("div", { class: "tk-sub tk-news", role: "status" });
     const status = element("div", { class: "tk-status" });
     const stop = button("Stop", () => press("Stop"), { class: "tk-primary" });
     const start = button("Start", () => press("Start"), { class: "tk-primary" });
