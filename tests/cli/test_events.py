@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import toolkit as tk
 from tests.cli.test_schedule import _Time, outcome
 from tests.cli.test_statuses import configured, entry, run
-from toolkit.cli import main, output
+from toolkit.cli import main, output, schedule
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.heartbeat import Heartbeat, heartbeat_file, read_heartbeat
 from toolkit.cli.outcome import Outcome
@@ -126,6 +127,24 @@ def test_a_load_without_a_terminal_writes_lines_of_progress(
     assert "event" not in captured.out
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert progress_lines("rows") is None
+
+
+def test_the_progress_of_a_scheduled_run_counts_from_its_own_begin(
+    server, tmp_path, monkeypatch, capsys
+) -> None:
+    """The second of two short runs writes no line that tells of an hour."""
+    clock = _Time(7200)
+    monkeypatch.setattr(schedule, "SchedulePlan", clock.plan)
+    ticks = SimpleNamespace(monotonic=lambda: clock.seconds)
+    monkeypatch.setattr(output, "time", ticks)
+    for name, value in configured(server.url).items():
+        monkeypatch.setenv(name, value)
+    server.always(PAGE)
+    words = ["snapshot", "failures", str(tmp_path / "kept"), "--every", "1h"]
+    assert main(words) == ExitStatus.DONE
+    captured = capsys.readouterr()
+    assert captured.out.count("complete: 1 failure") == 2
+    assert " after " not in captured.err
 
 
 def test_messages_begin_with_the_time_if_asked(

@@ -81,7 +81,9 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
     def run() -> Outcome:
         mistake = f" The snapshot {given.path} is empty and belongs to this filter: remove it."
         with connected(given, "queue") as service, unknown_values_end(given, mistake):
-            changes = tk.sync_failures(service, given.path, **options)
+            changes = tk.sync_failures(
+                service, given.path, progress=progress_lines("rows"), **options
+            )
         given.allow_no_match = True  # one run has shown that the filter is meant
         # once: a later run with the token of another account is refused
         options["rebind"] = False
@@ -107,7 +109,9 @@ def _vectors(given: argparse.Namespace) -> ExitStatus:
             connected(given, "vector") as service,
             unknown_names_end(begin="The index has no namespace"),
         ):
-            receipt = tk.export_vectors(service, given.path, **options)
+            receipt = tk.export_vectors(
+                service, given.path, progress=progress_lines("rows"), **options
+            )
 
         status = ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
         return Outcome(
@@ -120,8 +124,7 @@ def _vectors(given: argparse.Namespace) -> ExitStatus:
 def _options(given: argparse.Namespace) -> dict[str, Any]:
     """Return how the snapshot is read from the service."""
     named = ("connections", "requests_per_second", "passes")
-    options = {name: getattr(given, name) for name in named if hasattr(given, name)}
-    return options | {"progress": progress_lines("rows")}
+    return {name: getattr(given, name) for name in named if hasattr(given, name)}
 
 
 def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
