@@ -93,6 +93,19 @@ def test_an_invalid_delay_is_replaced_by_our_own_backoff(told):
     ] * 3
 
 
+@pytest.mark.parametrize("kind", [RateLimitError, ServerError])
+def test_a_delay_of_zero_is_kept_once(kind):
+    """A limit that lasts for seconds does not use up all tries in a moment; other delays are always kept."""
+    policy = RetryPolicy()
+    now, soon = (kind("asking", status=429, message="", wait=wait) for wait in (0, 0.1))
+    tries = range(2, policy.tries + 1)
+    delays = [policy.delay_before(number, now, Random(number)) for number in tries]
+    assert delays[0] == 0
+    assert all(delay >= policy.first_delay for delay in delays[1:])
+    assert sum(delays) > 5
+    assert {policy.delay_before(number, soon, Random(1)) for number in tries} == {0.1}
+
+
 @given(server=moments, ahead=st.integers(-100_000, 100_000))
 def test_dates_and_resets_are_measured_by_the_server_clock(server, ahead):
     """A date and a reset count from the response's Date, whatever the local clock says."""

@@ -245,6 +245,7 @@ MOST_SHOWN: Final = 500
 """Maximum number of characters of a response or address that an error shows."""
 
 _MAX_BURST_DELAY: Final = 60.0
+_SECOND: Final = 2  # the number of the first try after a failure
 # 2.0 to a higher power could overflow; the longest delay is reached long before
 _MOST_DOUBLINGS: Final = 60
 _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
@@ -274,8 +275,13 @@ class RetryPolicy:
         self, try_number: int, error: ServiceError, random: Random
     ) -> float:
         """Return the seconds before a try (the second is 2): as the service demands, or by backoff."""
-        if isinstance(error, ResponseError) and error.wait is not None:
-            return error.wait
+        demanded = None
+        if isinstance(error, ResponseError):
+            demanded = error.wait
+        # A delay of zero is kept once. If it were kept each time, all tries would be over in a moment, and a
+        # limit of a second would end the load.
+        if demanded is not None and (demanded > 0 or try_number == _SECOND):
+            return demanded
 
         # Exponential backoff with jitter: 0.25, 0.5, 1, 2, 4, 4, … s, each shortened at random, so that
         # clients which failed at the same time do not come back at the same time.
