@@ -213,6 +213,19 @@ def test_an_expired_certificate() -> None:
     assert row["goes_on"]
 
 
+@pytest.mark.parametrize(
+    ("stop", "goes_on"), [(336, True), (334.5, True), (333.5, True), (312, False)]
+)
+def test_failures_in_clumps_with_pauses(stop: float, *, goes_on: bool) -> None:
+    """A pause that is as long as the others does not end an incident, and a longer one does."""
+    story = Story(11)
+    for begin in np.arange(stop - 45, stop, 3):
+        story.spread(begin, begin + 0.05, 12, flow="orders", text="KeyError: 'region'")
+    row = found(story)
+    assert row["shared"]["workflow_url"] == flow("orders")
+    assert row["goes_on"] == goes_on
+
+
 def test_a_callback_address_that_is_gone() -> None:
     """A status that was never seen before, in one workflow."""
     story = Story(6)

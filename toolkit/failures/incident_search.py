@@ -101,8 +101,11 @@ class SearchTuning:
     """Episodes that are smaller, relative to the largest, are left out."""
     longer: int = 20
     """A rise of all failures that is this much longer than the rest of the history is ongoing."""
-    idle: int = 5
-    """An incident is over after a pause of this number of mean pauses."""
+    rest: int = 30 * 60 * 1_000_000_000
+    """An incident is not over after a pause that is not longer, in ns: retries come in waves."""
+    idle: float = 2.5
+    """An incident is over after a pause of this number of usual pauses, which are twice the mean pause if
+    failures are random."""
     missed_at_start: float = 10.0
     """Failures that a workflow would have had before its first one if all had begun together. The probability
     that a Poisson process has none of ten is below 1 : 20,000."""
@@ -453,17 +456,34 @@ class IncidentSearch:
         meets_any = np.logical_or.reduce(list(map(self.failures.meets, conditions)))
         rows = self.left & within & meets_any
         episodes = [self._first_and_last(rows, span) for span in spans]
-        # the incident is ongoing if the pause since the last failure is not longer than usual pauses in it
-        length = sum(stop - start for start, stop in episodes)
-        usual_pause = length // max(int(rows.sum()), 1)
-        idle = max(2 * self._fine.step, _TUNING.idle * usual_pause)
+        longest_pause = max(
+            _TUNING.rest,
+            2 * self._fine.step,
+            _TUNING.idle * self._usual_pause(rows, spans),
+        )
         _, last = episodes[-1]
         outside = self.left & ~within & self.failures.meets(first["condition"])
         expected = float(outside.sum()) / self._exposure(spans)
 
         return Incident(
-            explanation, rows, episodes, expected, goes_on=last + idle >= self._now
+            explanation,
+            rows,
+            episodes,
+            expected,
+            goes_on=last + longest_pause >= self._now,
         )
+
+    def _usual_pause(self, rows: _Bools, spans: list[Span]) -> float:
+        """Return the mean length of the pause that a random moment of the incident is in, in ns.
+
+        Failures that come in clumps have short pauses within a clump, and long ones between them, which take
+        most of the time. For example, of the pauses 1, 1, 8, 1, 1 and 8 minutes, the mean is 3 minutes, but a
+        random moment is in a pause of 6.6 minutes on average.
+        """
+        when = self.failures.when
+        within = [when[rows & self._within([span])] for span in spans]
+        pauses = np.concatenate([np.diff(times) for times in within]).astype(float)
+        return float((pauses**2).sum() / max(pauses.sum(), 1.0))
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Return whether a condition rose beyond chance, measured in failures or in bursts."""

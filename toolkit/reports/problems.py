@@ -33,8 +33,8 @@ from toolkit.tables.signed_rows import SIGNATURE
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _SHORTEST: Final = timedelta(minutes=1)
-_JUST_NOW: Final = timedelta(minutes=30)
-"""A problem with a failure this short ago is not called ended: retries come in waves, with pauses."""
+_JUST_NOW: Final = timedelta(minutes=10)
+"""If the last failure is not older, a problem does not name the time of it."""
 
 _LONGEST_TREND: Final = timedelta(days=60)
 _MOST_BARS: Final = 60
@@ -427,10 +427,17 @@ class _Problems:
         For example "5 h ago, the last 3 h ago".
         """
         age = f"{age_text(self.now - since)} ago"
-        if self.end - until < _HOUR or since >= until:
+        if since >= until:
             return age
 
-        return f"{age}, the last {age_text(self.now - until)} ago"
+        return age + self._last_in_words(until)
+
+    def _last_in_words(self, last: datetime) -> str:
+        """Return when a problem last failed, for example ", the last 3 h ago"; "" if that is just now."""
+        if self.end - last < _JUST_NOW:
+            return ""
+
+        return f", the last {age_text(self.now - last)} ago"
 
     def _time_or_end(self, time: Any) -> datetime:
         """Return a time, or the end of the data for a missing one."""
@@ -451,8 +458,7 @@ class _Problems:
 
     def _state(self, story: Story) -> State:
         """Return the state of an explanation; "ended" if the data do not reach the last hours."""
-        goes_on = story.goes_on or self.end - story.stop < _JUST_NOW
-        if not (goes_on and self.evidence.is_current):
+        if not (story.goes_on and self.evidence.is_current):
             return "ended"
         if story.kind == "steady":
             return "steady"
@@ -514,9 +520,7 @@ class _Problems:
 
         if length < 2 * _DAY:
             age = f"{age} ago"
-        if not story.goes_on:
-            age += f", the last {age_text(self.now - story.stop)} ago"
-        return day_and_time(since, self.now), age
+        return day_and_time(since, self.now), age + self._last_in_words(story.stop)
 
     def _rate_text(self, story: Story, state: State, times: pd.Series) -> str:
         """Return the rate of an ongoing problem next to the usual rate; of an ended one, later failures."""
