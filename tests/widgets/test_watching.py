@@ -352,10 +352,10 @@ def test_memory_per_group_is_bounded():
         group.add([hour] * 3)
         group.forget(hour)
     assert len(group.hours) <= 24 * 7 + 1
-    assert (group.count, group.state(9_999).state) == (30_000, "steady")
+    assert (group.count, group.state(9_999, 0).state) == (30_000, "steady")
     group.add([10_100] * 3)
-    assert group.state(10_100).state == "back again"
-    assert group.state(10_200).state == "ended"
+    assert group.state(10_100, 0).state == "back again"
+    assert group.state(10_200, 0).state == "ended"
 
 
 def test_the_command_looks_once(service, queue, tmp_path, monkeypatch, capsys):

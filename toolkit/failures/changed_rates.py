@@ -2,15 +2,13 @@
 
 A group is growing if it failed more often per time than chance and its own bursts explain. For example, 10
 failures in 7 days and 30 in the next day are growing; 30 failures in one batch are not, if earlier failures
-also came in batches. `_confidence` has the formula.
+also came in batches. `earlier_rates.py` has the earlier rates and the formula.
 
-Two rules keep rare and young groups honest if two spans of time are compared:
+If a group has no later failure, it is gone only if failures were expected. For example, with 3 failures in
+119 hours none in the next hour is no news: the group is steady.
 
-1. If a group clearly began later than the earlier span, its rate begins with its first failure. For example,
-   an error with 302 failures in the 26 hours before the cut has 11.6 failures per hour, however long the span
-   is. `_EarlierRates` has the test.
-2. If a group has no later failure, it is gone only if failures were expected. For example, with 3 failures in
-   119 hours none in the next hour is no news: the group is steady.
+The more groups are compared, the more certain each change has to be (Bonferroni correction). For example,
+with 10 groups a confidence of 0.9997 is needed instead of 0.997.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.failures.comparable_rows import Sides, when_failed
+from toolkit.failures.earlier_rates import EarlierRates, FirstOccasions, Rates
 from toolkit.failures.outcome_names import LEFT
 from toolkit.failures.selection import (
     typed_frame,
@@ -47,9 +46,7 @@ _NO_CHANCE: Final = (
     0.05  # no failure is evidence below this probability: about 3 were expected
 )
 _MOST_BINS: Final = 2_000
-_OCCASIONS: Final = (
-    3  # at least, to tell when a group began: a batch may be in two neighbouring bins
-)
+_LEAST_BINS: Final = 24  # to measure bursts
 _FEW: Final = 10  # with more failures, the normal test of two rates is exact enough
 _BUSY: Final = 8  # failures of a group, at least, to measure the bursts of that group
 _HOUR: Final = 3_600_000  # milliseconds
@@ -131,14 +128,18 @@ def changes_of(
     before, after = sizes(counts.old), sizes(counts.later)
     added, left = sizes(counts.added), sizes(counts.left)
     bursts = _bursts(counts.both, names)
-    rates = _EarlierRates.of_span(before, exposure)
+    first = None
     if exposure_since is not None:
-        rates = rates.since_the_first(counts.left, names, exposure_since)
-    expected = rates.failures / rates.exposures
-    left_of_rate = left - (before - rates.failures)
-    confidence = _confidence(
-        added, left_of_rate, rates.failures, after, rates.exposures, bursts
+        first = _first_occasions(counts.left, names, exposure_since)
+    earlier = EarlierRates.of(before, exposure, first)
+    is_more, is_less = after > earlier.most, after < earlier.least
+    expected = earlier.expected(after)
+    by_whole, by_first = (
+        _confidence(rates, added, left - (before - rates.failures), after, bursts)
+        for rates in (earlier.whole, earlier.since_first)
     )
+    confidence = np.where(is_more | is_less, by_whole, 0.0)
+    confidence = np.where(is_more, np.minimum(by_whole, by_first), confidence)
 
     if growth:
         # a queue that only fills up does not grow: more must also be added per time
@@ -148,11 +149,10 @@ def changes_of(
         )
         expected = before * (1 + growth)
 
-    has_changed = confidence >= _CONFIDENT
-    is_more = after > rates.failures / rates.exposures
+    has_changed = confidence >= 1 - (1 - _CONFIDENT) / max(len(names), 1)
     is_gone = after == 0
     if are_spans:
-        is_gone &= rates.chance_of_none(bursts) < _NO_CHANCE
+        is_gone &= _chance_of_none(earlier.whole, bursts) < _NO_CHANCE
     is_absent_before = before == 0
     is_back = pd.Index(names).isin(list(counts.earlier_groups))
     is_missing = pd.Index(names).isin(list(counts.early_groups))
@@ -189,58 +189,42 @@ def changes_of(
     )
 
 
-@dataclass(frozen=True)
-class _EarlierRates:
-    """The earlier rate of each group: failures, and the ratio of their time to the later span."""
+def _first_occasions(
+    earlier: pd.DataFrame,
+    names: list[str],
+    exposure_since: Callable[[pd.Timestamp], float],
+) -> FirstOccasions:
+    """Return the first occasion of each group. Failures of one bin are one occasion."""
+    bins = earlier["bin"]
+    by_group = bins.groupby(earlier["group"])
+    is_first = (bins == by_group.transform("min")).fillna(value=False)
+    firsts = earlier[is_first].groupby("group")
+    until = firsts["last"].max().reindex(names)
+    # a group without any time in the earlier span has the rate of all of it
+    exposures = np.full(len(names), np.inf)
+    for group in np.flatnonzero(until.notna()):
+        exposures[group] = exposure_since(until.iloc[group])
 
-    failures: NDArray[np.float64]
-    exposures: NDArray[np.float64]
+    return FirstOccasions(
+        failures=firsts["count"]
+        .sum()
+        .reindex(names, fill_value=0)
+        .to_numpy(np.float64),
+        exposures=exposures,
+        occasions=np.asarray(by_group.nunique().reindex(names, fill_value=0), np.int64),
+    )
 
-    @classmethod
-    def of_span(cls, before: NDArray[np.float64], exposure: float) -> _EarlierRates:
-        """Return rates of the whole earlier span."""
-        return cls(before, np.full(len(before), exposure))
 
-    def since_the_first(
-        self,
-        earlier: pd.DataFrame,
-        names: list[str],
-        exposure_since: Callable[[pd.Timestamp], float],
-    ) -> _EarlierRates:
-        """Return rates that begin with the first failure of each group that clearly began later.
+def _chance_of_none(rates: Rates, bursts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probability that no later failure occurs, if the rate did not change.
 
-        If a group fails at any time with equal probability, all of its occasions are in the last part of the
-        span with a probability of ``part ** occasions``. Failures of one bin, of an hour or more, are one
-        occasion, as they may be one batch. For example, failures on 3 occasions in the last tenth of the span
-        have a probability of 0.001, so this group began later.
-
-        The first failure only tells when the rate begins, so it is not counted: 3 failures have two steps
-        between them.
-        """
-        by_group = earlier.groupby("group")
-        occasions = by_group["bin"].nunique().reindex(names, fill_value=0).to_numpy()
-        first_at = by_group["first"].min().reindex(names)
-
-        failures, exposures = self.failures.copy(), self.exposures.copy()
-        for group in np.flatnonzero(occasions >= _OCCASIONS):
-            since_first = exposure_since(first_at.iloc[group])
-            part = min(since_first / exposures[group], 1.0)
-            if part ** occasions[group] < 1 - _CONFIDENT:
-                failures[group] -= 1
-                exposures[group] = since_first
-
-        return _EarlierRates(failures, exposures)
-
-    def chance_of_none(self, bursts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the probability that no later failure occurs, if the rate did not change.
-
-        Each failure, or batch of failures, is in the earlier time with the probability
-        ``exposure / (1 + exposure)``. If many failures are known, this is ``exp(-expected)``.
-        """
-        chance: NDArray[np.float64] = (self.exposures / (1 + self.exposures)) ** (
-            self.failures / bursts
-        )
-        return chance
+    Each failure, or batch of failures, is in the earlier time with the probability
+    ``exposure / (1 + exposure)``. If many failures are known, this is ``exp(-expected)``.
+    """
+    chance: NDArray[np.float64] = (rates.exposures / (1 + rates.exposures)) ** (
+        rates.failures / bursts
+    )
+    return chance
 
 
 def _identified(part: pa.Table, groups: NDArray[np.object_]) -> pd.DataFrame:
@@ -283,8 +267,8 @@ def _binned(rows: pd.DataFrame) -> pd.DataFrame:
 def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
     """Return the dispersion of each group: how many times more the counts vary than by chance.
 
-    For example, failures that come in batches of five have a dispersion of about 5. A group with few failures
-    gets the median of all groups.
+    For example, failures that come in batches of five have a dispersion of about 5. It is measured since the
+    group began, as the time before would look calm. A group with few failures gets the median of all groups.
     """
     dated = rows.dropna(subset="bin")
     if dated.empty:
@@ -297,8 +281,11 @@ def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
     by_group = {}
     for name, positions in dated.groupby("group").indices.items():
         if numbers[positions].sum() >= _BUSY:
-            counts = np.bincount(bins[positions], numbers[positions], length)
-            by_group[name] = dispersion(counts.astype(np.float64), np.ones(length))
+            first = min(bins[positions].min(), max(length - _LEAST_BINS, 0))
+            counts = np.bincount(
+                bins[positions] - first, numbers[positions], length - first
+            )
+            by_group[name] = dispersion(counts.astype(np.float64), np.ones(len(counts)))
 
     typical = float(np.median(list(by_group.values()))) if by_group else 1.0
     return np.array([by_group.get(name, typical) for name in names])
@@ -325,24 +312,20 @@ def _confidence_of_added(
 
 
 def _confidence(
-    added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
-    after: NDArray[np.float64], exposures: NDArray[np.float64], bursts: NDArray[np.float64],
+    rates: Rates, added: NDArray[np.float64], left: NDArray[np.float64],
+    after: NDArray[np.float64], bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
     """Return the confidence that a rate changed: a two-sided normal test of two Poisson rates.
 
-    Only the added and the left entries vary, as entries on both sides are the same failures. `bursts` widens
-    the deviation (quasi-Poisson), and 0.5 is the correction for continuity. For example, 10 before and 30
-    after, with equal spans and no bursts: the deviation is sqrt(20 * 2) = 6.3, so z = (20 - 0.5) / 6.3 = 3.1,
-    a confidence of 0.998.
+    Only the added and the left entries vary, as entries on both sides are the same failures. For example, 3.1
+    standard deviations have a confidence of 0.998.
     """
-    usual = (added + left) / (1 + exposures)
-    deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposures))
-    z = np.maximum(np.abs(after - before / exposures) - 0.5, 0) / deviation
-    confidence = np.array([math.erf(score / math.sqrt(2)) for score in z])
+    deviations = rates.deviations_of(added, left, after, bursts)
+    confidence = np.array([math.erf(score / math.sqrt(2)) for score in deviations])
 
-    for group in np.flatnonzero((added < _FEW) & (after > before / exposures)):
+    for group in np.flatnonzero((added < _FEW) & (after > rates.expected)):
         exact = _confidence_of_few(
-            int(added[group]), int(left[group]), float(exposures[group])
+            int(added[group]), int(left[group]), float(rates.exposures[group])
         )
         confidence[group] = min(confidence[group], exact)
 

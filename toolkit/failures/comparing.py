@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -99,8 +99,8 @@ class FailureComparison(Plotted):
         One row per group, changes that need attention first: `group`, `title` (str), `change` (str: new, back
         again, growing, missing before, shrinking, gone, steady), `before`, `after` (Int64, failures),
         `added`, `left` (Int64, failures only in `after` or only in `before`), `expected` (float64, failures
-        of `after` at the earlier rate), `confidence` (float64, 0 to 1: that the rate changed), then the
-        outcomes of the failures that left: `succeeded` (retried and succeeded), `retried` (retried without
+        of `after` at the earlier rate; if several rates are possible, the nearest number to `after`),
+        `confidence` (float64, 0 to 1: that the rate changed), then the outcomes of the failures that left: `succeeded` (retried and succeeded), `retried` (retried without
         success), `deleted`, `expired`, `unknown` (Int64; the queue was not observed in between), and
         `first_at`, `last_at` (datetime64[ms, UTC], of all failures of the group).
     notes : tuple of str
@@ -182,18 +182,20 @@ def compare_failures(
 ) -> FailureComparison:
     """Compare failures before and since a time, two loads, or two times of a snapshot, by group.
 
-    With `since`, one frame is divided by time, and the rate since then is compared with the rate before. If a
-    group clearly began later than the frame, its rate before begins with its first failure. For example, the
-    302 failures of an error that began 26 hours before a deploy are 301 / 26 per hour, as the first one only
-    shows when the rate begins. A group clearly began later if chance does not explain (0.3 %) that all its
-    failures before are so late. Failures within an hour count once, and at least three such hours are needed.
-    If you pass `exposure`, it holds for all groups.
+    With `since`, one frame is divided by time, and the rate since then is compared with the rate before. A
+    group is growing only if it fails more often than in the whole time before, and more often than since it
+    began. If it clearly began later than the frame, only the rate since it began counts. For example, the 302
+    failures of an error that began 26 hours before a deploy are 11.6 per hour, however long the frame is. A
+    group clearly began later if chance does not explain (0.3 %) that all its failures before are so late.
+    Failures within an hour count once, and at least three such hours are needed. The failures of its first
+    hour only show when the rate begins. If you pass `exposure`, it holds for all groups.
     If a failure has no `failed_at`, the analysis uses `created_at`, as everywhere.
 
     Entries are matched by `dlq_id`. You can compare two loads of one queue, or two spans of time of one
     frame, if all failures of the later span come after the earlier ones. A group is growing if it fails more
-    often per time than before, by more than bursts of retries and batches explain. For example, a queue grows
-    if failures are added at a constant rate, but the group is steady. A change is not proof of a cause.
+    often per time than before, by more than bursts of retries and batches explain. The more groups are
+    compared, the more certain this has to be. For example, a queue grows if failures are added at a constant
+    rate, but the group is steady. A change is not proof of a cause.
 
     If two spans of time are compared, a group without a later failure is gone only if failures were expected:
     about three, or more if the earlier ones came in bursts. Otherwise it is steady, as no failure is no
@@ -586,7 +588,12 @@ def _of_snapshot(
 
 
 def compare_grouped(
-    before: pd.DataFrame, after: pd.DataFrame, groups: FailureGroups, *, exposure: float
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    groups: FailureGroups,
+    *,
+    exposure: float,
+    exposure_since: Callable[[pd.Timestamp], float] | None = None,
 ) -> FailureComparison:
     """Compare two spans of one frame as `compare_failures` does, with the groups that `groups` assigned."""
     parts = [
@@ -596,8 +603,9 @@ def compare_grouped(
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = find_retry_outcomes(before).frame["outcome"].to_numpy()
     sides = Sides(
-        parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure, are_spans=True
-    )
+        parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure, are_spans=True,
+        exposure_since=exposure_since,
+    )  # fmt: skip
 
     return _compared(count_changes(sides, np.array(ids, dtype=object)), groups, [])
 

@@ -13,12 +13,22 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from toolkit.failures.group_states import LATELY, GroupState, has_ended, state_of
+from toolkit.failures.earlier_rates import EarlierRates, FirstOccasions
+from toolkit.failures.group_states import (
+    KEPT,
+    LATELY,
+    GroupState,
+    days_before,
+    has_ended,
+    is_clear_rise,
+    state_of,
+)
 
 _HOUR_MS: Final = 3_600_000
 _DAY_HOURS: Final = 24
-_KEPT_HOURS: Final = 7 * _DAY_HOURS
+_KEPT_HOURS: Final = KEPT // timedelta(hours=1)
 _SILENCE_HOURS: Final = 3 * _DAY_HOURS
 
 
@@ -30,6 +40,9 @@ class GroupCount:
     count: int = 0
     first: int = np.iinfo(np.int64).max
     last: int = np.iinfo(np.int64).min
+    in_first_hour: int = 0
+    active_hours: int = 0
+    """The number of hours with a failure."""
     returned: int | None = None
     hours: dict[int, int] = field(default_factory=dict)
     stored: pd.Timestamp | None = None
@@ -45,6 +58,12 @@ class GroupCount:
             ):
                 self.returned = hour
             self.count += 1
+            if hour < self.first:
+                self.in_first_hour = 0
+            if hour <= self.first:
+                self.in_first_hour += 1
+            if hour not in self.hours:
+                self.active_hours += 1
             self.first, self.last = min(self.first, hour), max(self.last, hour)
             self.hours[hour] = self.hours.get(hour, 0) + 1
 
@@ -54,22 +73,41 @@ class GroupCount:
         for hour in old:
             del self.hours[hour]
 
-    def state(self, now: int) -> GroupState:
-        """Return the state, as boards of failures have it, from the counts of the last 24 hours."""
+    def state(self, now: int, start: int) -> GroupState:
+        """Return the state, as boards of failures have it, if the failures of all groups begin at `start`."""
         begin = now - _DAY_HOURS
-        recent = sum(number for hour, number in self.hours.items() if hour > begin)
+        recent_hours = {hour for hour in self.hours if hour > begin}
+        recent = sum(self.hours[hour] for hour in recent_hours)
         # the present hour has just begun, so one more counts
         late = now - LATELY // timedelta(hours=1) - 1
         lately = sum(number for hour, number in self.hours.items() if hour > late)
         before = self.count - recent
-        usual = 0.0
-        if before:
-            usual = before / max((begin - self.first) / _DAY_HOURS, 1.0)
         silence = timedelta()
         if self.returned is not None and self.returned > begin:
             silence = timedelta(hours=_SILENCE_HOURS)
-        state = state_of(recent, before, usual, silence, lately)
+
+        usual, is_more = 0.0, False
+        if before:
+            first = FirstOccasions(
+                np.array([float(self.in_first_hour)]),
+                np.array([(begin - self.first) / _DAY_HOURS]),
+                np.array([self.active_hours - len(recent_hours)]),
+            )
+            days = days_before(begin + 1 - start)
+            rates = EarlierRates.of(np.array([float(before)]), days, first)
+            after = np.array([float(recent)])
+            usual = float(rates.expected(after)[0])
+            rise = float(rates.rise(after)[0])
+            is_more = is_clear_rise(recent, usual, rise, self._hourly)
+
+        state = state_of(recent, before, silence, lately, is_more=is_more)
         return GroupState(state, recent, usual)
+
+    def _hourly(self) -> NDArray[np.int64]:
+        """Return the counts of the hours that are kept."""
+        first, last = min(self.hours), max(self.hours)
+        hours = range(first, last + 1)
+        return np.array([self.hours.get(hour, 0) for hour in hours], dtype=np.int64)
 
     def bars(self, now: int) -> list[int]:
         """Return the counts of the last 24 hours, one per hour."""

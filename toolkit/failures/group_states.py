@@ -7,14 +7,18 @@ counts and times of the groups of one frame, so it takes milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from toolkit.failures.earlier_rates import EarlierRates, FirstOccasions
+from toolkit.failures.usual_rates import dispersion
 
 State = Literal["new", "back again", "growing", "steady", "ended"]
 
@@ -29,6 +33,9 @@ STATES: Final[tuple[State, ...]] = ("new", "back again", "growing", "steady", "e
 """
 
 _DAY: Final = timedelta(days=1)
+_HOUR_MS: Final = 3_600_000
+_DAY_HOURS: Final = 24
+_DAY_MS: Final = _DAY_HOURS * _HOUR_MS
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,17 @@ class Tuning:
     """Failures have fallen if there are so many standard deviations fewer than on average of the last day."""
 
     deviations: float = 4.0
-    """The rise is this many standard deviations of a Poisson count, so that chance rarely counts."""
+    """The rise is this many standard deviations: a watch looks often, so chance must rarely count."""
+
+    kept: timedelta = timedelta(days=7)
+    """Bursts are measured in this time before the end of the data, as a watch keeps no older hours."""
 
 
 _TUNING: Final = Tuning()
 LATELY: Final = _TUNING.lately
 """Counts of this time before the end of the data are passed to `state_of`."""
+KEPT: Final = _TUNING.kept
+"""Hourly counts of this time before the end of the data are passed to `is_clear_rise`."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +107,11 @@ def group_states(
     )
     when = milliseconds.to_numpy().astype(np.int64)
     groups = np.asarray(codes)[known]
-    day_ms = _DAY // timedelta(milliseconds=1)
-    begin = round(end.timestamp() * 1000) - day_ms
+    begin = round(end.timestamp() * 1000) - _DAY_MS
     is_recent = when >= begin
     recent = np.bincount(groups[is_recent], minlength=count)
     before = np.bincount(groups[~is_recent], minlength=count)
-    is_late = when > begin + day_ms - LATELY // timedelta(milliseconds=1)
+    is_late = when > begin + _DAY_MS - LATELY // timedelta(milliseconds=1)
     lately = np.bincount(groups[is_late], minlength=count)
     none = np.iinfo(np.int64)
     first = np.full(count, none.max)
@@ -110,13 +121,18 @@ def group_states(
     np.maximum.at(last_before, groups[~is_recent], when[~is_recent])
     np.minimum.at(first_recent, groups[is_recent], when[is_recent])
 
+    rates = _rates_before(when[~is_recent], groups[~is_recent], count, begin)
+    numbers = recent.astype(np.float64)
+    usual, rise = rates.expected(numbers), rates.rise(numbers)
+    is_kept = when >= begin + _DAY_MS - KEPT // timedelta(milliseconds=1)
+
+    def hourly(group: int) -> NDArray[np.int64]:
+        hours = when[is_kept & (groups == group)] // _HOUR_MS
+        return np.bincount(hours - hours.min())
+
     states = []
     for group in range(count):
-        usual, silence = 0.0, timedelta()
-        if before[group]:
-            days = max((begin - int(first[group])) / day_ms, 1.0)
-            usual = float(before[group]) / days
-
+        silence = timedelta()
         if before[group] and recent[group]:
             gap = int(first_recent[group]) - int(last_before[group])
             lasted = int(last_before[group]) - int(first[group])
@@ -127,12 +143,49 @@ def group_states(
             ):
                 silence = timedelta(milliseconds=gap)
 
-        state = state_of(
-            int(recent[group]), int(before[group]), usual, silence, int(lately[group])
+        number, expected = int(recent[group]), float(usual[group])
+        is_more = is_clear_rise(
+            number, expected, float(rise[group]), partial(hourly, group)
         )
-        states.append(GroupState(state, int(recent[group]), usual))
+        state = state_of(
+            number, int(before[group]), silence, int(lately[group]), is_more=is_more
+        )
+        states.append(GroupState(state, number, expected))
 
     return states
+
+
+def _rates_before(
+    when: NDArray[np.int64], groups: NDArray[np.int64], count: int, cut: int
+) -> EarlierRates:
+    """Return the rates of groups by the times before a cut, in milliseconds."""
+    first = FirstOccasions(
+        np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.int64)
+    )
+    if not when.size:
+        return EarlierRates.of(np.zeros(count), 1.0, first)
+
+    hours = when // _HOUR_MS
+    start = int(hours.min())
+    span = int(hours.max()) - start + 1
+    # one number per group and hour, ordered by group, then by hour
+    keys, numbers = np.unique(groups * span + hours - start, return_counts=True)
+    known, positions = np.unique(keys // span, return_index=True)
+    first.failures[known] = numbers[positions]
+    first_hour_ended = start + keys[positions] % span + 1
+    first.exposures[known] = (cut / _HOUR_MS - first_hour_ended) / _DAY_HOURS
+    first.occasions[:] = np.bincount(keys // span, minlength=count)
+
+    return EarlierRates.of(
+        np.bincount(groups, minlength=count).astype(np.float64),
+        days_before(cut / _HOUR_MS - start),
+        first,
+    )
+
+
+def days_before(hours: float) -> float:
+    """Return the days of a history before the last 24 hours: at least one, because less tells too little."""
+    return max(hours / _DAY_HOURS, 1.0)
 
 
 def has_ended(silence: timedelta, lasted: timedelta, failures: int) -> bool:
@@ -148,17 +201,38 @@ def has_ended(silence: timedelta, lasted: timedelta, failures: int) -> bool:
     return silence >= max(_TUNING.silence, _TUNING.pauses * pause)
 
 
+def is_clear_rise(
+    recent: int, usual: float, rise: float, hourly: Callable[[], NDArray[np.int64]]
+) -> bool:
+    """Return whether a group failed clearly more often in the last 24 hours than before.
+
+    `rise` is the number of standard deviations if failures are independent. `hourly` returns the counts of
+    the last `KEPT` since the first failure, which show whether failures come in bursts.
+
+    >>> is_clear_rise(30, 10.0, 4.5, lambda: np.ones(168, dtype=np.int64))
+    True
+    >>> is_clear_rise(30, 10.0, 4.5, lambda: np.tile([6, 0, 0, 0, 0, 0], 28))
+    False
+    """
+    if recent < max(_TUNING.least, _TUNING.ratio * usual) or rise < _TUNING.deviations:
+        return False
+
+    counts = hourly().astype(np.float64)
+    bursts = dispersion(counts, np.ones(len(counts)))
+    return rise >= _TUNING.deviations * math.sqrt(bursts)
+
+
 def state_of(
-    recent: int, before: int, usual: float, silence: timedelta, lately: int
+    recent: int, before: int, silence: timedelta, lately: int, *, is_more: bool
 ) -> State:
     """Return the state of a group by its failures in the last 24 hours and before.
 
-    `usual` is the usual number per 24 hours, `silence` the time before the first recent failure, if the group
-    had ended before it, and `lately` the number in the last `LATELY`.
+    `silence` is the time before the first recent failure, if the group had ended before it, `lately` the
+    number in the last `LATELY`, and `is_more` is the result of `is_clear_rise`.
 
-    >>> state_of(30, 60, 10.0, timedelta(), 4), state_of(0, 60, 10.0, timedelta(), 0)
+    >>> state_of(30, 60, timedelta(), 4, is_more=True), state_of(0, 60, timedelta(), 0, is_more=False)
     ('growing', 'ended')
-    >>> state_of(200, 60, 10.0, timedelta(), 1)
+    >>> state_of(200, 60, timedelta(), 1, is_more=True)
     'steady'
     """
     if not recent:
@@ -169,11 +243,8 @@ def state_of(
         return "back again"
 
     share = recent * (_TUNING.lately / _DAY)
-    if share - lately > _TUNING.fallen * math.sqrt(share):
-        return "steady"
-
-    is_more = recent >= max(_TUNING.least, _TUNING.ratio * usual)
-    if is_more and recent - usual > _TUNING.deviations * math.sqrt(usual):
+    has_fallen = share - lately > _TUNING.fallen * math.sqrt(share)
+    if is_more and not has_fallen:
         return "growing"
 
     return "steady"

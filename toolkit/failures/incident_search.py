@@ -477,8 +477,8 @@ class IncidentSearch:
         """Return the mean length of the pause that a random moment of the incident is in, in ns.
 
         Failures that come in clumps have short pauses within a clump, and long ones between them, which take
-        most of the time. For example, of the pauses 1, 1, 8, 1, 1 and 8 minutes, the mean is 3 minutes, but a
-        random moment is in a pause of 6.6 minutes on average.
+        most of the time. For example, of the pauses 1, 1, 8, 1, 1 and 8 minutes, the mean is 3.3 minutes, but
+        a random moment is in a pause of 6.6 minutes on average.
         """
         when = self.failures.when
         within = [when[rows & self._within([span])] for span in spans]

@@ -99,8 +99,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
         - `workflow_count` (Int64): number of all workflows; missing if the frame has at most one.
         - `shared` (dict): values that nine of ten failures have in common.
         - `from_at`, `until_at` (datetime64[ms, UTC]): first and last failure.
-        - `goes_on` (bool): whether the incident lasts until the end of the history, except for a pause that is
-          usual for it.
+        - `goes_on` (bool): whether the incident lasts until the end of the history, except for a pause
+          that is usual for it.
         - `episodes` (list of pairs of datetime): first and last failure of each episode.
         - `period` (str): when the failures begin, if that is regular, for example "every day at 03:10" (UTC).
         - `observed`, `expected`, `excess` (float64): numbers of failures. A failure that meets two conditions

@@ -28,6 +28,7 @@ from toolkit.base.errors import SnapshotLockedError, ToolkitError
 from toolkit.base.private_files import changing
 from toolkit.drawing.wording import counted
 from toolkit.failures.group_counts import GroupCount, hour_of, hours_of
+from toolkit.failures.group_states import GroupState
 from toolkit.failures.grouping import group_failures
 from toolkit.failures.notices import Sender
 from toolkit.failures.selection import select_timed
@@ -290,11 +291,18 @@ class Watch:
     ) -> None:
         """Convert notes of format 1: a reported state that the group still has counts as reported now."""
         reported, noticed.groups, noticed.format = noticed.groups, {}, 2
+        present = self._states(now)
         for earlier, states in reported.items():
             group = renamed.get(earlier, earlier)
-            counts = self._groups.get(group)
-            if counts is not None and counts.state(now).state in states:
-                noticed.see(group, counts.state(now).state, now)
+            if group in present and present[group].state in states:
+                noticed.see(group, present[group].state, now)
+
+    def _states(self, now: int) -> dict[str, GroupState]:
+        """Return the state of each group."""
+        start = min((counts.first for counts in self._groups.values()), default=now)
+        return {
+            group: counts.state(now, start) for group, counts in self._groups.items()
+        }
 
     def _count_all(self) -> None:
         """Count all rows of the snapshot, which has a signature per row."""
@@ -339,8 +347,8 @@ class Watch:
             last_sync = pd.Timestamp(noticed.synced)
 
         found: dict[str, str] = {}
-        for group, counts in self._groups.items():
-            state: str = counts.state(now).state
+        for group, present in self._states(now).items():
+            counts, state = self._groups[group], present.state
             # such a group has begun and ended since the last look
             if state == "ended" and counts.stored and counts.stored > last_sync:
                 state = "new"
@@ -399,8 +407,8 @@ class Watch:
         """Return a row per group for the panel: marked groups first, then by state and size."""
         now = hour_of(self._clock())
         ranked = []
-        for group, counts in self._groups.items():
-            found, is_marked = counts.state(now), group in self._marked
+        for group, found in self._states(now).items():
+            counts, is_marked = self._groups[group], group in self._marked
             row = {
                 "id": group,
                 "state": found.state,
@@ -417,9 +425,11 @@ class Watch:
 
     def titles(self, groups: Sequence[str]) -> list[str]:
         """Return the state and title of the first of these groups."""
-        now = hour_of(self._clock())
-        named = [(group, self._groups[group]) for group in groups[:_NAMED]]
-        return [f"{counts.state(now).state}: {counts.title}" for _, counts in named]
+        states = self._states(hour_of(self._clock()))
+        return [
+            f"{states[group].state}: {self._groups[group].title}"
+            for group in groups[:_NAMED]
+        ]
 
     def seen(self) -> None:
         """Remove the marks of groups that the reader has seen."""

@@ -307,7 +307,11 @@ def _with_same_sampling(trend: Trend, earlier: _EarlierLoad, share: float) -> Tr
     """
     earlier_share = len(earlier.sample) / max(earlier.entries, 1)
     correction = earlier_share / share or 1
-    return replace(trend, exposure=float(f"{trend.exposure * correction:.6g}"))
+    return replace(
+        trend,
+        exposure=float(f"{trend.exposure * correction:.6g}"),
+        sampling=correction,
+    )
 
 
 def _outcomes(
@@ -353,7 +357,13 @@ def _compared(
     elif not trend.usual or recent.empty or before.empty:
         return None
 
-    return compare_grouped(before, recent, groups, exposure=trend.exposure)
+    return compare_grouped(
+        before,
+        recent,
+        groups,
+        exposure=trend.exposure,
+        exposure_since=trend.exposure_since,
+    )
 
 
 def _of_all(

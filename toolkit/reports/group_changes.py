@@ -1,13 +1,13 @@
 """Decide once how each group changed. The headline, "What changed", JSON and short form count these rows.
 
 Two analyses each know a part. `periods.py` knows which groups are new, because it knows when each group was
-first seen. `compare_failures` has one row per group in either period, but is quicker to call a group new or
-growing. These rules combine them:
+first seen. `compare_failures` has one row per group in either period, but is quicker to call a group new.
+These rules combine them:
 
 1. A group is new if `periods.py` lists it, whatever the comparison calls it.
 2. Other groups that only the later period has are "missing before": they are known, but did not occur in the
    earlier period.
-3. A group is growing if it is in `Trend.grown`. If only the comparison calls it growing, it is steady.
+3. Other changes are those of the comparison.
 
 If a sample was compared, `estimated_changes` scales the counts to all failures.
 
@@ -24,20 +24,14 @@ import pandas as pd
 
 from toolkit.failures.changed_rates import CHANGES
 from toolkit.failures.comparing import FailureComparison
-from toolkit.reports.periods import CONFIDENT, Trend
+from toolkit.reports.periods import Trend
 
 
 def grown_groups(comparison: FailureComparison, new: list[str] | None) -> list[str]:
-    """Return the ids of groups whose rate is clearly higher.
-
-    The more groups are compared, the more certain each rise has to be (Bonferroni correction). For example,
-    with 10 groups a confidence of 0.9997 is needed instead of 0.997.
-    """
+    """Return the ids of groups whose rate is clearly higher."""
     frame = comparison.frame
-    sure = 1 - (1 - CONFIDENT) / max(len(frame), 1)
-    is_grown = (frame["change"] == "growing") & (frame["confidence"] >= sure)
-
-    return frame["group"][is_grown & ~frame["group"].isin(new or [])].tolist()
+    is_grown = (frame["change"] == "growing") & ~frame["group"].isin(new or [])
+    return frame["group"][is_grown].tolist()
 
 
 def changes_of_groups(
@@ -63,9 +57,7 @@ def changes_of_groups(
             [rows.reindex(columns=frame.columns).astype(frame.dtypes.to_dict()), frame]
         )
 
-    kinds = frame["change"].mask(frame["change"] == "growing", "steady")
-    kinds = kinds.mask(kinds == "new", "missing before")
-    kinds = kinds.mask(frame["group"].isin(trend.grown), "growing")
+    kinds = frame["change"].mask(frame["change"] == "new", "missing before")
     frame = frame.assign(change=kinds.mask(frame["group"].isin(new), "new"))
     if trend.usual is None:
         frame = frame[frame["change"] == "new"]

@@ -57,6 +57,16 @@ class Trend:
     new: list[str] | None  # ids of groups, the largest first
     compared: bool  # whether there is an earlier frame
     grown: list[str] = field(default_factory=list)  # ids of groups whose rate is higher
+    length: timedelta = DAY
+    gaps: Spans = ()
+    sampling: float = (
+        1.0  # the part of `exposure` that corrects for samples of different rates
+    )
+
+    def exposure_since(self, first: datetime) -> float:
+        """Return the exposure of a group whose first failure was at a time."""
+        known = _known_since(first, self.since, self.gaps)
+        return self.sampling * (known / self.length)
 
     @property
     def direction(self) -> str | None:
@@ -317,6 +327,8 @@ def trend_of(
         exposure=round(exposure, 4),
         new=new,
         compared=period.compared,
+        length=length,
+        gaps=gaps,
     )
 
 
