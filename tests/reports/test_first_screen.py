@@ -149,14 +149,16 @@ def test_a_problem_that_returns_is_back_again() -> None:
     assert NOW - since < timedelta(hours=4)
 
 
-@pytest.mark.parametrize("before", [0, 30], ids=["began today", "began before"])
+@pytest.mark.parametrize(
+    ("before", "start"), [(0, 9), (30, 24)], ids=["began today", "began before"]
+)
 def test_an_error_that_ended_hours_ago_is_not_listed_as_new_or_growing(
-    before: int,
+    before: int, start: float
 ) -> None:
     """A fix works: the counts of the day are still high, but the problem is listed once, as ended."""
     fixed = told(
-        (60, 24, before, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
-        (9, 5, 300, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+        (31, 24, before, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+        (start, 5, 300, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
         (4, 1, 2, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
     )
     report = reported(fixed)

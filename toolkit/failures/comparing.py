@@ -100,9 +100,10 @@ class FailureComparison(Plotted):
         again, growing, missing before, shrinking, gone, steady), `before`, `after` (Int64, failures),
         `added`, `left` (Int64, failures only in `after` or only in `before`), `expected` (float64, failures
         of `after` at the earlier rate; if several rates are possible, the nearest number to `after`),
-        `confidence` (float64, 0 to 1: that the rate changed), then the outcomes of the failures that left: `succeeded` (retried and succeeded), `retried` (retried without
-        success), `deleted`, `expired`, `unknown` (Int64; the queue was not observed in between), and
-        `first_at`, `last_at` (datetime64[ms, UTC], of all failures of the group).
+        `confidence` (float64, 0 to 1: that the rate changed), then the outcomes of the failures that left:
+        `succeeded` (retried and succeeded), `retried` (retried without success), `deleted`, `expired`,
+        `unknown` (Int64; the queue was not observed in between), and `first_at`, `last_at`
+        (datetime64[ms, UTC], of all failures of the group).
     notes : tuple of str
         Limits of the comparison, for example that a load was not complete.
     rules : GroupRules
