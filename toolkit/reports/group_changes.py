@@ -7,7 +7,7 @@ These rules combine them:
 1. A group is new if `periods.py` lists it, whatever the comparison calls it.
 2. Other groups that only the later period has are "missing before": they are known, but did not occur in the
    earlier period.
-3. Other changes are those of the comparison.
+3. All other changes are as in the comparison.
 
 If a sample was compared, `estimated_changes` scales the counts to all failures.
 
