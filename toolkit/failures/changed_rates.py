@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.failures.comparable_rows import Sides, when_failed
-from toolkit.failures.earlier_rates import EarlierRates, FirstOccasions, Rates
+from toolkit.failures.earlier_rates import EarlierRates, FirstOccasions, GroupRates
 from toolkit.failures.outcome_names import LEFT
 from toolkit.failures.selection import (
     typed_frame,
@@ -215,7 +215,9 @@ def _first_occasions(
     )
 
 
-def _chance_of_none(rates: Rates, bursts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _chance_of_none(
+    rates: GroupRates, bursts: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the probability that no later failure occurs, if the rate did not change.
 
     Each failure, or batch of failures, is in the earlier time with the probability
@@ -312,7 +314,7 @@ def _confidence_of_added(
 
 
 def _confidence(
-    rates: Rates, added: NDArray[np.float64], left: NDArray[np.float64],
+    rates: GroupRates, added: NDArray[np.float64], left: NDArray[np.float64],
     after: NDArray[np.float64], bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
     """Return the confidence that a rate changed: a two-sided normal test of two Poisson rates.

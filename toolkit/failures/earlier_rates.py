@@ -30,7 +30,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class RateTuning:
+class EarlierRateTuning:
     """Constants of earlier rates, with their reasons."""
 
     chance: float = 0.003
@@ -41,11 +41,11 @@ class RateTuning:
     """The exposure of a group that began right before the cut: its rate is unknown, not infinite."""
 
 
-_TUNING: Final = RateTuning()
+_TUNING: Final = EarlierRateTuning()
 
 
 @dataclass(frozen=True)
-class Rates:
+class GroupRates:
     """The rate of each group: failures, and the ratio of their time to the later time."""
 
     failures: Floats
@@ -91,8 +91,8 @@ class FirstOccasions:
 class EarlierRates:
     """The two earlier rates of each group."""
 
-    whole: Rates
-    since_first: Rates
+    whole: GroupRates
+    since_first: GroupRates
 
     @classmethod
     def of(
@@ -104,15 +104,15 @@ class EarlierRates:
         time with a probability of ``part ** occasions``. For example, failures on 3 occasions in the last
         tenth have a probability of 0.001, so this group clearly began later.
         """
-        whole = Rates(before, np.full(len(before), exposure))
+        whole = GroupRates(before, np.full(len(before), exposure))
         if first is None:
             return cls(whole, whole)
 
         exposures = np.clip(first.exposures, _TUNING.least_exposure, exposure)
-        since_first = Rates(before - first.failures, exposures)
+        since_first = GroupRates(before - first.failures, exposures)
         chance = (exposures / exposure) ** first.occasions
         began_later = (first.occasions >= _TUNING.occasions) & (chance < _TUNING.chance)
-        rates = Rates(
+        rates = GroupRates(
             np.where(began_later, since_first.failures, whole.failures),
             np.where(began_later, since_first.exposures, whole.exposures),
         )
