@@ -199,6 +199,10 @@ def test_code_finds_a_frame_by_its_name_in_the_notebook(
         tk.VectorMapPanel(vectors, value=["a"]).to_code()
         == "v[v['id'].isin([\n    'a',\n])]"
     )
+    projection = names["shown"] = tk.project_vectors(vectors)
+    chosen = tk.VectorMapPanel(projection, value=["a"])
+    assert eval(chosen.to_code(), names).equals(chosen.selected)  # noqa: S307 - our own code
+    assert chosen.to_code().startswith("shown.frame[shown.frame['id'].isin(")
     other = FailurePanel(failures.head(2))
     assert other.selection_code().startswith(
         "# failures: the frame this panel was made with\n"

@@ -16,15 +16,8 @@ from toolkit.service.settings import Service
 _LINES: Final = 300  # of code that is shown; the copied code is complete
 
 
-def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code:
-    """Return code for the frame or service of a panel, with the name of the variable in the notebook.
-
-    If no variable refers to it, the usual name is used, and the first line is a comment.
-
-    >>> print(named_code(lambda name: fill("len({name})", name=name), pd.DataFrame(), "failures"))
-    # failures: the frame this panel was made with
-    len(failures)
-    """
+def variable_of(given: object) -> Code | None:
+    """Return the shortest name of the variable of the notebook that has this very value, or None."""
     names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
     # IPython keeps results as `_`, `_3` and so on. Nobody chose these names, so they are left out.
     found = [
@@ -34,7 +27,23 @@ def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code
     ]
     for name in sorted(found, key=len):
         with suppress(InputError):  # a name that no variable can have
-            return write(variable(name))
+            return variable(name)
+
+    return None
+
+
+def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code:
+    """Return code for the frame or service of a panel, with the name of the variable in the notebook.
+
+    If no variable refers to it, the usual name is used, and the first line is a comment.
+
+    >>> print(named_code(lambda name: fill("len({name})", name=name), pd.DataFrame(), "failures"))
+    # failures: the frame this panel was made with
+    len(failures)
+    """
+    name = variable_of(given)
+    if name is not None:
+        return write(name)
 
     named = variable(usual)
     what = fill("service") if isinstance(given, Service) else fill("frame")

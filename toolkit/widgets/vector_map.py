@@ -26,7 +26,7 @@ from toolkit.widgets.page_panel import kit_module
 from toolkit.widgets.page_parts import is_count, script, synced
 from toolkit.widgets.panel import Job
 from toolkit.widgets.point_colours import colours_of, of_numbers, one_colour
-from toolkit.widgets.shown_code import named_code
+from toolkit.widgets.shown_code import named_code, variable_of
 from toolkit.widgets.similarity_query import QueryPanel
 from toolkit.widgets.similarity_results import hit_rows, scope
 
@@ -206,8 +206,13 @@ class VectorMapPanel(FormPanel):
         Returns
         -------
         str
-            The code uses the variable of the frame in the notebook, or ``vectors``, with a comment.
+            The code uses the variable of the frame or projection in the notebook, or ``vectors``, with a
+            comment.
         """
+        projection = variable_of(self.projection)
+        if projection is not None and variable_of(self._vectors) is None:
+            return self._choosing(fill("{name}.frame", name=projection))
+
         return named_code(self._choosing, self._vectors, "vectors")
 
     def _choosing(self, name: Code) -> Code:
