@@ -56,6 +56,9 @@ def one(status: Any, body: Any) -> tuple[str, str, float]:
         (500, "** (FunctionClauseError) no function clause matching in Shop.Orders.total/1", "bug"),
         (500, "** (exit) exited in: GenServer.call(Stock, :all, 5000)\n    ** (EXIT) time out", "transient"),
         (500, "Backend database is unavailable", "dependency down"),
+        # the client of a database fails to start for many reasons
+        (500, ('{"name": "PrismaClientInitializationError", "message": "Can\'t reach database server at '
+         '`db.example.com:5432`"}'), "dependency down"),
         (522, "<html><title>a.example | 522: Connection timed out</title></html>", "dependency down"),
         # a certificate is not renewed like a password
         (500, ("System.Security.Authentication.AuthenticationException: The remote certificate is invalid "

@@ -99,8 +99,8 @@ NAMES: Final = (
         modulenotfound|nosuchmodule|handlernotfound|noregion|importmoduleerror|missingconfig
         invalidconfig|nosuchfile\w*|filenotfound|cannotloadbean|importerror|classnotfound
         noclassdeffound|unsatisfiedlink|dllnotfound|improperlyconfigured
-        configuration\w*(?:error|exception)|initializationerror|configerror|configexception|nosuchbean
-        beancreation|unsatisfieddependency|nosuchbucket|nosuchhost|unknownhost|nameresolution
+        configuration\w*(?:error|exception)|(?<!prismaclient)initializationerror|configerror
+        configexception|nosuchbean|beancreation|unsatisfieddependency|nosuchbucket|nosuchhost|unknownhost|nameresolution
         missingenv|invalidurl|missingschema|invaliduri|uninitializedconstant|sslcerthasexpired
         certificateverif|certhasexpired|selfsignedcert|certpath|sslhandshake|sslcertverification
         resourcenotready|nosuchkeyconfig|queuedoesnotexist|nonexistentqueue|secretnotfound

@@ -86,6 +86,8 @@ _STARTS: Final = _EMPTY_WORDS | {
 
 _NO_NAMES: Final = frozenset(
     {
+        "error",
+        "exception",
         "fail",
         "failed",
         "failure",
@@ -198,6 +200,8 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
 
     >>> headline("json", ("404", "no_user"), ("Not Found", "no such user"))
     'no_user: no such user'
+    >>> headline("json", ("error", "overloaded_error"), ("Overloaded",))
+    'overloaded_error: Overloaded'
     >>> headline("trace", ("python", "KeyError", "at orders.total"), ("'sum'",))
     "KeyError: 'sum'"
     >>> headline("html", (), ("500: Internal Server Error", "<num>"))
