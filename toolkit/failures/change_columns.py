@@ -10,7 +10,7 @@ ended, when it ended. They would explain everything and tell nothing: see `Share
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -188,17 +188,9 @@ def shared_attributes(
     if listed or fields:
         # the contents of these columns are attributes of their own
         left_out |= {*_READ_AS_FIELDS}
+    kept = [name for name in in_both if name not in left_out]
 
-    columns = {}
-    for name in in_both:
-        if name in left_out or pa.types.is_temporal(after.schema.field(name).type):
-            continue
-        one, two = _encoded_in(tables, name)
-        # a column with mostly different values, for example an id, cannot explain a rise
-        if max(len(one[1]), len(two[1])) <= most:
-            columns[name] = _joined(one, two)
-
-    columns |= fields
+    columns = _few_valued(tables, kept, most) | fields
     repeating = [
         name for name, column in columns.items() if 1 < len(column.texts) <= most
     ]
@@ -207,6 +199,24 @@ def shared_attributes(
     found = SharedAttributes(columns, listed, after.num_rows)
 
     return found.chosen([*repeating, *varying])
+
+
+def _few_valued(
+    tables: tuple[pa.Table, pa.Table], names: Iterable[str], most: int
+) -> dict[str, AttributeCodes]:
+    """Return the columns with at most `most` values in each table; times are left out.
+
+    A column with mostly different values, for example an id, cannot explain a rise.
+    """
+    schema = tables[0].schema
+    columns = {}
+    for name in names:
+        if not pa.types.is_temporal(schema.field(name).type):
+            one, two = _encoded_in(tables, name)
+            if max(len(one[1]), len(two[1])) <= most:
+                columns[name] = _joined(one, two)
+
+    return columns
 
 
 def _encoded_in(tables: tuple[pa.Table, pa.Table], name: str) -> list[_Encoded]:

@@ -36,7 +36,7 @@ from toolkit.failures.text_index import Match, TextIndex
 from toolkit.loading.text_embedding import Embed, check_embed
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.settings import Service, endpoint_of
-from toolkit.signatures.signing import error_signatures
+from toolkit.signatures.signing import error_signatures, text_or_none
 from toolkit.tables.signed_rows import SIGNATURE
 
 
@@ -143,14 +143,7 @@ def _checked(name: str, texts: Any) -> list[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise wrong(name, texts, "an iterable of texts")
 
-    listed: list[Any] = list(texts)
-    for text in listed:
-        if not isinstance(text, str) and not (
-            pd.api.types.is_scalar(text) and pd.isna(text)
-        ):
-            raise wrong(name, text, "texts, or None where there is none")
-
-    return [text if isinstance(text, str) else "" for text in listed]
+    return [text_or_none(name, text) or "" for text in texts]
 
 
 _SHOWN: Final = 50  # rows that a notebook shows

@@ -19,6 +19,7 @@ import pandas as pd
 
 from toolkit.base.arguments import mapping, wrong
 from toolkit.base.errors import InputError
+from toolkit.base.missing_values import is_missing
 from toolkit.base.own_tokens import MASK
 from toolkit.drawing.result_tables import frame_table
 from toolkit.drawing.wording import counted
@@ -369,7 +370,7 @@ def _one_row(failure: Any) -> dict[str, Any]:
 def _text(row: dict[str, Any], column: str) -> str:
     """Return the text of a column, or an empty string if it is missing."""
     value = row.get(column)
-    if _is_missing(value):
+    if is_missing(value):
         return ""
 
     return str(value)
@@ -381,7 +382,7 @@ def _status(row: dict[str, Any]) -> int | None:
     pandas makes floats of a column in which a status is missing, for example 500.0.
     """
     status = row.get("response_status")
-    if _is_missing(status):
+    if is_missing(status):
         return None
 
     try:
@@ -392,10 +393,6 @@ def _status(row: dict[str, Any]) -> int | None:
             got=f"the response_status {visible(str(status))[:80]!r} of {_text(row, 'dlq_id')!r}",
             expected="a number, for example 500",
         ) from None
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
 
 
 def _method(stated: str) -> str:

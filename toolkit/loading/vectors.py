@@ -34,6 +34,7 @@ from toolkit.loading.vector_names import (
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import (
+    IndexInfo,
     VectorParts,
     namespace_path,
     namespace_title,
@@ -263,18 +264,10 @@ def open_vectors(
     options = options or LoadOptions()
     parts = parts or VectorParts()
     prefixes = named_prefixes(prefix)
-    spaces = named_namespaces(namespace)
     to_index = partial(Transport.to, service, "vector", progress=options.progress)
     with (transport or to_index)() as sender:
         info = read_info(sender)
-    for name in spaces or ():
-        warn_unknown_namespace(name, info, stacklevel=4)
-    if spaces is None:
-        spaces = sorted(info.namespaces) or [""]
-    for message in empty_default_namespace(tuple(spaces), info):
-        warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
-    for name in spaces:  # checked now, because the others may take hours
-        namespace_path(f"reading vectors of {namespace_title(name)}", name)
+    spaces = _spaces_to_read(namespace, info)
     disjoint_prefixes = without_covered(prefixes)
     ranges = list(starmap(VectorRange, product(spaces, disjoint_prefixes)))
     counted = None
@@ -315,14 +308,13 @@ def open_vectors(
         finally:
             reader.stop()
 
-    stated_prefix: Any = prefixes
-    if prefix is None or isinstance(prefix, str):
-        stated_prefix = prefixes[0]
     scope: dict[str, Any] = {
         "namespaces": list(spaces),
-        "prefix": stated_prefix,
+        "prefix": prefixes,
         "include": parts.names,
     }
+    if prefix is None or isinstance(prefix, str):
+        scope["prefix"] = prefixes[0]
     if condition is not None:
         scope["filter"] = condition.text()
     plan = LoadPlan(
@@ -345,6 +337,21 @@ def open_vectors(
     )
 
     return Load(plan, read, progress)
+
+
+def _spaces_to_read(namespace: Namespaces, info: IndexInfo) -> list[str]:
+    """Return the names of the chosen namespaces, or of all. Warn of names that the index does not have."""
+    spaces = named_namespaces(namespace)
+    for name in spaces or ():
+        warn_unknown_namespace(name, info, stacklevel=5)
+    if spaces is None:
+        spaces = sorted(info.namespaces) or [""]
+    for message in empty_default_namespace(tuple(spaces), info):
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=4)
+    for name in spaces:  # checked now, because the others may take hours
+        namespace_path(f"reading vectors of {namespace_title(name)}", name)
+
+    return spaces
 
 
 @dataclass

@@ -23,9 +23,9 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pandas as pd
 
 from toolkit.base.arguments import wrong
+from toolkit.base.missing_values import is_missing
 from toolkit.signatures.codes import CODE
 from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.frame_names import stable_name
@@ -74,19 +74,19 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise wrong("texts", texts, "an iterable of strings")
 
-    texts_or_none = list(map(_text_or_none, texts))
+    texts_or_none = [text_or_none("texts", text) for text in texts]
     signatures = sign(texts_or_none)
     ids = dict(zip(signatures, ids_of(signatures.values()), strict=True))
 
     return [ids[text] for text in texts_or_none]
 
 
-def _text_or_none(text: Any) -> str | None:
+def text_or_none(name: str, text: Any) -> str | None:
     """Return a message, or None for a missing value of pandas. Raise InputError for other values."""
     if isinstance(text, str):
         return text
-    if not pd.api.types.is_scalar(text) or not pd.isna(text):
-        raise wrong("texts", text, "strings or None")
+    if not is_missing(text):
+        raise wrong(name, text, "strings or None")
 
     return None
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from toolkit.base.errors import InputError
+from toolkit.base.missing_values import is_missing
 
 _DEEPEST: Final = 100
 
@@ -124,7 +125,7 @@ _FORMS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
 
 def _scalar(field: str, value: Any, depth: int) -> Any:
     """Return the JSON form of a time, a scalar of numpy, a path or a UUID."""
-    if pd.api.types.is_scalar(value) and pd.isna(value):
+    if is_missing(value):
         return None
 
     for kinds, as_text in _FORMS:

@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolkit.base.arguments import file_path, shown, text, whole, wrong
+from toolkit.base.arguments import file_path, shown, text, whole
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.private_files import read_file, write_file
 from toolkit.base.visible_text import visible
@@ -34,6 +34,7 @@ from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.vectors.fusion import measures_of, read_judgements
+from toolkit.vectors.given_queries import listed_queries
 from toolkit.vectors.retrieval import Recall, mean_recall, paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
 
@@ -362,32 +363,19 @@ def _report_unanswered(
 
 
 def _wanted(queries: Any, k: int, namespace: str) -> list[VectorQuery]:
-    listed = [queries] if isinstance(queries, str | VectorQuery) else queries
-    if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(
-        listed, Iterable
-    ):
-        raise wrong("queries", queries, "strings or VectorQuery values")
-
     wanted = []
+    listed = listed_queries(queries, namespace=namespace, top_k=k)
     for number, item in enumerate(listed):
-        if isinstance(item, str):
-            known = text(f"queries at position {number}", item, empty=False)
-            asked = VectorQuery(data=known, namespace=namespace, top_k=k)
-        elif isinstance(item, VectorQuery):
-            asked = replace(
-                item, include_metadata=False, include_vectors=False, include_data=False
-            )
-        else:
+        if not isinstance(item, VectorQuery):
             raise InputError(
                 f"reading queries at position {number}",
                 got=shown(item),
                 expected="a string or a VectorQuery",
             )
-
-        wanted.append(asked)
-
-    if not wanted:
-        raise wrong("queries", queries, "at least one query")
+        ids_only = replace(
+            item, include_metadata=False, include_vectors=False, include_data=False
+        )
+        wanted.append(ids_only)
 
     return wanted
 

@@ -241,40 +241,15 @@ def calibrate_threshold(
     precision = checked_share("precision", precision)
     confidence = checked_share("confidence", confidence)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
-    service, model = None, ""
-
-    if isinstance(vectors, Service):
-        service = vectors
-        info = describe_index(vectors)
-        if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
-            raise InputError(
-                _DOING,
-                got=f"an index of the kind {info.kind}",
-                expected="a dense index: sparse scores have no upper end, and fused scores no meaning",
-                next_step="Calibrate the dense vectors: pass load_vectors(service), and scores of them.",
-            )
-
-        if similarity is not None and similarity != info.similarity:
-            raise wrong(
-                "similarity",
-                similarity,
-                f"{info.similarity!r}, the similarity of the index",
-            )
-
-        similarity, model = info.similarity, info.model
-        vectors = load_index(vectors, namespace, include_metadata=False)
-    elif namespace is not None:
-        raise of_vectors(namespace)
-
-    scale = similarity or "COSINE"
+    loaded = _loaded(vectors, namespace, similarity)
     asked = None
     if queries is not None:
-        asked = read_queries(queries, service, model)
-    elif model and labels is None:
+        asked = read_queries(queries, loaded.service, loaded.model)
+    elif loaded.model and labels is None:
         warnings.warn(_STORED_ONLY, UnexpectedResultWarning, stacklevel=2)
 
     index = read_rows(
-        VectorTables(vectors, doing=_DOING),
+        VectorTables(loaded.vectors, doing=_DOING),
         sample=_SAMPLE,
         seed=seed,
         with_sketches=False,
@@ -286,6 +261,7 @@ def calibrate_threshold(
     if doubtful:
         warnings.warn(UNKNOWN_QUERIES, UnexpectedResultWarning, stacklevel=2)
     texts = index.rows["text"].to_numpy()
+    promise = _Promise(precision, confidence, seed)
 
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
@@ -296,54 +272,104 @@ def calibrate_threshold(
             continue
         # Cosines of unrelated documents are near 0 for some models and near 0.7 for others, so no fixed
         # threshold fits all of them. Random pairs show what chance scores here.
-        chance = _chance(service, asked, name, index.rows, matrix, scale, seed)
-        same = _same_text(matrix, texts[positions], scale)
+        chance = _chance(loaded, asked, name, index.rows, matrix, seed)
+        same = _same_text(matrix, texts[positions], loaded.similarity)
         labelled = judged.get(name, _Labelled(np.zeros(0), np.zeros(0, dtype=bool)))
         high = chance.reached_by(_CHANCE)
         threshold = _above_chance(chance, high)
         if threshold.value is None:
             common_high.add(name)
-        if labels is not None:
-            threshold = Threshold(None, "nothing is labelled here")
         if name in judged:
-            threshold = find_threshold(
-                labelled.scores,
-                labelled.matches,
-                precision=precision,
-                confidence=confidence,
-                queries=labelled.queries,
-                seed=seed,
-            )
+            threshold = promise.threshold(labelled)
+        elif labels is not None:
+            threshold = Threshold(None, "nothing is labelled here")
 
-        rows.append(
-            (name, scale, *_row(chance, same, threshold, high, len(labelled.scores)))
-        )
+        measures = _row(chance, same, threshold, high, len(labelled.scores))
+        rows.append((name, loaded.similarity, *measures))
         curve += _curve(name, chance, labelled)
-        pairs += _pairs(
-            name if len(index.sampled) > 1 else None,
-            chance.scores,
-            same,
-            labelled,
-            seed,
-        )
+        shown_name = None
+        if len(index.sampled) > 1:
+            shown_name = name
+        pairs += _pairs(shown_name, chance.scores, same, labelled, seed)
 
     curves = typed_tuples(
         curve, namespace="str", score="float64", random_share="float64", precision="float64"
     )  # fmt: skip
+    if labels is None or not curve:
+        curves = curves.drop(columns="precision")
+    frame = typed_tuples(
+        rows, namespace="str", similarity="str", pairs="str", threshold="float64", why="str",
+        random_median="float64", random_high="float64", random_share="float64",
+        duplicate_share="float64", labels="Int64", queries="Int64", best_median="float64",
+        best_low="float64",
+    )  # fmt: skip
+
     return Calibration(
-        typed_tuples(
-            rows, namespace="str", similarity="str", pairs="str", threshold="float64", why="str",
-            random_median="float64", random_high="float64", random_share="float64",
-            duplicate_share="float64", labels="Int64", queries="Int64", best_median="float64",
-            best_low="float64",
-        ),
-        curves.drop(columns=[] if labels is not None and curve else ["precision"]),
+        frame,
+        curves,
         typed_tuples(pairs, pair="str", score="float64"),
         labels is not None,
         unlabelled,
         doubtful,
         frozenset(common_high),
-    )  # fmt: skip
+    )
+
+
+class _Loaded(NamedTuple):
+    """Vectors to calibrate, and the index that they were loaded from."""
+
+    vectors: VectorSource
+    similarity: str
+    service: Service | None = None
+    model: str = ""
+    """The model with which the index embeds text; "" if there is none, or if it is not known."""
+
+
+def _loaded(
+    vectors: Service | VectorSource,
+    namespace: Namespaces | None,
+    similarity: str | None,
+) -> _Loaded:
+    """Load the vectors of an index, whose scores must have a scale. Other vectors are returned as given."""
+    if not isinstance(vectors, Service):
+        if namespace is not None:
+            raise of_vectors(namespace)
+        return _Loaded(vectors, similarity or "COSINE")
+
+    info = describe_index(vectors)
+    if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
+        raise InputError(
+            _DOING,
+            got=f"an index of the kind {info.kind}",
+            expected="a dense index: sparse scores have no upper end, and fused scores no meaning",
+            next_step="Calibrate the dense vectors: pass load_vectors(service), and scores of them.",
+        )
+
+    if similarity is not None and similarity != info.similarity:
+        expected = f"{info.similarity!r}, the similarity of the index"
+        raise wrong("similarity", similarity, expected)
+
+    rows = load_index(vectors, namespace, include_metadata=False)
+    return _Loaded(rows, info.similarity, vectors, info.model)
+
+
+class _Promise(NamedTuple):
+    """The promise of a threshold, and the seed of the split of labels."""
+
+    precision: float
+    confidence: float
+    seed: int
+
+    def threshold(self, labelled: _Labelled) -> Threshold:
+        """Return a threshold of labels that has the precision, if there is one."""
+        return find_threshold(
+            labelled.scores,
+            labelled.matches,
+            precision=self.precision,
+            confidence=self.confidence,
+            queries=labelled.queries,
+            seed=self.seed,
+        )
 
 
 class _Labelled(NamedTuple):
@@ -393,22 +419,21 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
 
 
 def _chance(
-    service: Service | None,
+    loaded: _Loaded,
     asked: Any,
     namespace: str,
     rows: pd.DataFrame,
     matrix: Matrix,
-    similarity: str,
     seed: int,
 ) -> PairScores:
     """Return the scores of random pairs in a namespace: of queries and rows, or of stored rows."""
-    if isinstance(asked, list) and service is not None:
+    if isinstance(asked, list) and loaded.service is not None:
         stored = int((rows["namespace"] == namespace).sum())
-        return scores_of_texts(service, asked, namespace, stored)
+        return scores_of_texts(loaded.service, asked, namespace, stored)
     if asked is not None:
-        return scores_of_vectors(asked, matrix, similarity, seed)
+        return scores_of_vectors(asked, matrix, loaded.similarity, seed)
 
-    scores = np.sort(_random_pairs(matrix, similarity, seed))
+    scores = np.sort(_random_pairs(matrix, loaded.similarity, seed))
     return PairScores(scores, len(scores))
 
 

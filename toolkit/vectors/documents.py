@@ -200,9 +200,7 @@ class DocumentFinder:
                 self._values(source, namespace, field, set(side))
                 for source, side in zip(self._sources, chosen, strict=True)
             ]
-            distinct: set[Any] = set()
-            for side in values:
-                distinct.update(side.values())
+            distinct = {document for side in values for document in side.values()}
             if self._groups is not None or len(distinct) >= _TUNING.documents:
                 # a row without the field is a document of its own
                 named = [
@@ -211,6 +209,12 @@ class DocumentFinder:
                 ]
                 return f"metadata field {field}", named
 
+        return self._documents_by_pattern(namespace, chosen)
+
+    def _documents_by_pattern(
+        self, namespace: str, sides: list[list[str]]
+    ) -> tuple[str, list[list[object]] | None]:
+        """Return the document of each id, if the ids have the form of chunks, such as "guide#3"."""
         every_id: list[str] = []
         for state in self._states:
             rows = state.rows
@@ -220,9 +224,7 @@ class DocumentFinder:
         if pattern is None:
             return NOT_FOUND, None
 
-        return str(pattern), [
-            [pattern.document(key) for key in side] for side in chosen
-        ]
+        return str(pattern), [[pattern.document(key) for key in side] for side in sides]
 
     def _fields(self, namespace: str) -> list[str]:
         """Return the fields that may name the document."""

@@ -24,6 +24,7 @@ from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.column_values import clean
 from toolkit.tables.frames import checked_frame
+from toolkit.vectors.given_queries import listed_queries
 from toolkit.vectors.rank_fusion import fuse
 from toolkit.vectors.retrieval import paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
@@ -284,37 +285,28 @@ def compare_fusion(
 
 
 def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
-    listed = [queries] if isinstance(queries, str | VectorQuery) else queries
-    if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(
-        listed, Iterable
-    ):
-        raise wrong("queries", queries, "strings or VectorQuery values")
-
-    result = []
+    listed = listed_queries(queries, namespace=namespace)
     for number, item in enumerate(listed):
-        if isinstance(item, str):
-            known = text(f"queries at position {number}", item, empty=False)
-            item = VectorQuery(data=known, namespace=namespace)  # noqa: PLW2901
-
-        both = isinstance(item, VectorQuery) and (
-            item.data is not None
-            or (item.vector is not None and item.sparse is not None)
-        )
-        if not both:
-            got = repr(item) if isinstance(item, VectorQuery) else shown(item)
-            expected = (
-                "a string, or a VectorQuery with data, or with both vector and sparse"
-            )
+        if not _has_both_parts(item):
+            got = shown(item)
+            if isinstance(item, VectorQuery):
+                got = repr(item)
             raise InputError(
-                f"reading queries at position {number}", got=got, expected=expected
+                f"reading queries at position {number}",
+                got=got,
+                expected="a string, or a VectorQuery with data, or with both vector and sparse",
             )
 
-        result.append(item)
+    return listed
 
-    if not result:
-        raise wrong("queries", queries, "at least one query")
 
-    return result
+def _has_both_parts(item: Any) -> bool:
+    """Return whether a query has a dense and a sparse vector, or data from which the index makes both."""
+    if not isinstance(item, VectorQuery):
+        return False
+    if item.data is not None:
+        return True
+    return item.vector is not None and item.sparse is not None
 
 
 def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuery:
@@ -368,45 +360,52 @@ def read_judgements(
         for number, item in reversed([*enumerate(queries)])
         if item.data
     }
-    given = (
-        judgements["relevance"]
-        if "relevance" in judgements
-        else [1.0] * len(judgements)
-    )
-    for row, (name, key, value) in enumerate(
-        zip(judgements["query"], judgements["id"], given, strict=True)
-    ):
-        number: Any = number_of.get(name) if isinstance(name, str) else name
-        is_number = isinstance(number, int | np.integer) and not isinstance(
-            number, bool
-        )
-        try:
-            relevance = -1.0
-            if not isinstance(value, bool | str):
-                relevance = float(value)
-        except (TypeError, ValueError, OverflowError):
-            relevance = -1.0
+    given = [1.0] * len(judgements)
+    if "relevance" in judgements:
+        given = judgements["relevance"].tolist()
 
-        if not is_number or not 0 <= int(number) < len(queries):
+    rows = zip(judgements["query"], judgements["id"], given, strict=True)
+    for row, (query, key, value) in enumerate(rows):
+        number = query
+        if isinstance(query, str):
+            number = number_of.get(query)
+        if not _is_number_of_query(number, queries):
             raise wrong(
                 f"judgements, row {row}: query",
-                name,
+                query,
                 "the number or text of one of the queries",
             )
 
-        if not isinstance(key, str) or not 0 <= relevance <= 100:  # noqa: PLR2004 - gains are 2 to its power
-            wrong_value = value
-            if not isinstance(key, str):
-                wrong_value = key
-            raise wrong(
-                f"judgements, row {row}",
-                wrong_value,
-                "an id, and a relevance from 0 to 100",
-            )
+        expected = "an id, and a relevance from 0 to 100"
+        if not isinstance(key, str):
+            raise wrong(f"judgements, row {row}", key, expected)
+        relevance = _relevance(value)
+        if relevance is None:
+            raise wrong(f"judgements, row {row}", value, expected)
 
         result[int(number)][clean(key)] = relevance
 
     return result
+
+
+def _is_number_of_query(number: Any, queries: list[VectorQuery]) -> bool:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        return False
+    return 0 <= int(number) < len(queries)
+
+
+def _relevance(value: Any) -> float | None:
+    """Return a relevance as a number, or None if it is no number from 0 to 100. Gains are 2 to its power."""
+    if isinstance(value, bool | str):
+        return None
+    try:
+        relevance = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not 0 <= relevance <= 100:  # noqa: PLR2004 - per cent
+        return None
+
+    return relevance
 
 
 def _frame(

@@ -14,10 +14,9 @@ from toolkit.base.arguments import plain_list, texts, wrong
 from toolkit.base.errors import InputError
 from toolkit.loading.queries import query_text
 from toolkit.service.settings import Service
-from toolkit.tables.arrow_input import arrow_table
 from toolkit.vectors.exact_comparison import scores_at, scores_of
+from toolkit.vectors.given_queries import queries_as_vectors
 from toolkit.vectors.vector_batches import Matrix
-from toolkit.vectors.vector_rows import VectorTables, is_matrix
 
 _Floats = npt.NDArray[np.float64]
 
@@ -90,18 +89,11 @@ def _are_texts(queries: Any) -> bool:
 
 def _matrix(queries: Any) -> Matrix:
     """Return the vectors of queries."""
-    is_frame = isinstance(queries, pd.DataFrame) and not is_matrix(queries)
-    if not is_frame and arrow_table(queries) is None:
-        try:
-            queries = np.atleast_2d(np.asarray(queries, dtype=np.float32))
-        except (TypeError, ValueError, OverflowError):
-            raise wrong(
-                "queries",
-                queries,
-                "strings, or vectors: a matrix, or a frame with the column vector",
-            ) from None
-
-    tables = VectorTables(queries, doing="calibrating scores", name="queries")
+    tables = queries_as_vectors(
+        queries,
+        doing="calibrating scores",
+        expected="strings, or vectors: a matrix, or a frame with the column vector",
+    )
     parts = [matrix for batch in tables for _, matrix in batch.dense]
     if not parts or len({part.shape[1] for part in parts}) > 1:
         raise wrong("queries", queries, "vectors of one dimension")

@@ -6,16 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from toolkit.base.arguments import wrong
 from toolkit.base.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.service.settings import Service
-from toolkit.tables.arrow_input import arrow_table
+from toolkit.vectors.given_queries import queries_as_vectors
 from toolkit.vectors.vector_batches import Matrix
-from toolkit.vectors.vector_rows import VectorTables, is_matrix
+from toolkit.vectors.vector_rows import VectorTables
 
 DOING: Final = "auditing recall"
 _AT_ONCE: Final = 100  # queries per request
@@ -45,20 +44,12 @@ def filter_texts(value: Any) -> list[str]:
 
 def query_vectors(queries: Any) -> VectorTables:
     """Return the vectors of the caller's queries."""
-    is_frame = isinstance(queries, pd.DataFrame) and not is_matrix(queries)
-    if not is_frame and arrow_table(queries) is None:
-        try:
-            # a single vector is a single query, as for `query`
-            queries = np.atleast_2d(np.asarray(queries, dtype=np.float32))
-        except (TypeError, ValueError, OverflowError):
-            raise wrong(
-                "queries",
-                queries,
-                "vectors: a matrix, or a frame with the column vector",
-                "The service does not return the vectors of text: embed the text yourself, or omit queries.",
-            ) from None
-
-    return VectorTables(queries, doing=DOING, name="queries")
+    return queries_as_vectors(
+        queries,
+        doing=DOING,
+        expected="vectors: a matrix, or a frame with the column vector",
+        next_step="The service does not return vectors of text: embed the text yourself, or omit queries.",
+    )
 
 
 def draw_queries(

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pandas as pd
 
+from toolkit.base.missing_values import is_missing
 from toolkit.base.time_zones import abbreviation, time_zone
 from toolkit.drawing.wording import span
 from toolkit.failures.counts import CALLBACK_STATES
@@ -19,7 +20,7 @@ from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.tables.base64_bodies import base64_bytes
 from toolkit.tables.header_maps import header_map
 from toolkit.tables.schemas import STATED_FAILED_AT
-from toolkit.widgets.panel import is_missing, masked_json
+from toolkit.widgets.panel import masked_json
 
 _FACTS: Final = {
     "dlq_id": "DLQ id",

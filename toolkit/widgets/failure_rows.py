@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import choice, flag, nearest, text, texts, wrong
 from toolkit.base.errors import InputError
+from toolkit.base.missing_values import is_missing
 from toolkit.base.python_code import PublicCall
 from toolkit.base.time_zones import time_zone
 from toolkit.base.times import parse_time
@@ -35,7 +36,6 @@ from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, STATED_FAILED_AT, UNFIT, Kind
 from toolkit.widgets.failure_grouping import FailureGrouping
-from toolkit.widgets.panel import is_missing
 
 COLUMNS: Final = {
     "failed_at": "Failed at",

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from toolkit.base.missing_values import is_missing
 from toolkit.drawing.wording import shorten
 from toolkit.failures.group_states import GroupState, group_states, in_order
 from toolkit.reports.spoken_times import day_and_time
@@ -20,7 +21,6 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.signatures.placeholders import PLACEHOLDER
 from toolkit.tables.header_maps import header_map
 from toolkit.widgets.failure_rows import FailureRows, labels_of_rows
-from toolkit.widgets.panel import is_missing
 
 _SHARED: Final = {
     "response_status": "status {}",

@@ -49,6 +49,7 @@ _STARTING: Final = re.compile(
     rf"(?:^|\(|\b(?:and|or|field)\s)\s*({_FIELD})?$", re.IGNORECASE
 )
 _OPERATOR: Final = re.compile(rf"(?:^|[\s(])({_FIELD})\s+([a-z ]*)$", re.IGNORECASE)
+_HAS_FIELD: Final = re.compile(r"field\s+\S*$", re.IGNORECASE)
 _VALUE: Final = re.compile(
     rf"({_FIELD})\s*(?:!=|<=|>=|=|<|>|\s(?:not\s+)?contains\s|\s(?:not\s+)?in\s*\((?:[^()]*,)?)"
     r"\s*('[^']*|\"[^\"]*|[\w.+-]*)$",
@@ -198,18 +199,19 @@ def completions(
     begun, endings = _continued(head, fields)
     kept, rest = head[: len(head) - len(begun)], text[len(head) :]
     if begun:
-        rest = (_REST_OF_TEXT if begun[0] in "'\"" else _REST_OF_WORD).sub(
-            "", rest, count=1
-        )
+        rest_of_word = _REST_OF_WORD
+        if begun[0] in "'\"":
+            rest_of_word = _REST_OF_TEXT
+        rest = rest_of_word.sub("", rest, count=1)
 
-    return [
-        (
-            ending.strip(),
-            f"{kept}{ending.rstrip() if rest.startswith(' ') else ending}",
-            rest,
-        )
-        for ending in endings
-    ]
+    completed: list[Completion] = []
+    for ending in endings:
+        inserted = ending
+        if rest.startswith(" "):
+            inserted = ending.rstrip()
+        completed.append((ending.strip(), kept + inserted, rest))
+
+    return completed
 
 
 def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[str]]:
@@ -219,32 +221,39 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
     """
     # An odd number of quotation marks means that the caret is inside of a string.
     quoted = text.count("'") % 2 or text.count('"') % 2
-    if not quoted and (match := _STARTING.search(text)):
-        names = [f"{field.name} " for field in fields] + [
-            "HAS FIELD ",
-            "HAS NOT FIELD ",
-        ]
-        if re.search(r"field\s+\S*$", text, re.IGNORECASE):
-            names = [field.name for field in fields]
-        return _matching(match[1] or "", names)
+    starting = _STARTING.search(text)
+    if starting is not None and not quoted:
+        return _matching(starting[1] or "", _names_after(text, fields))
 
-    if match := _VALUE.search(text):
-        field = field_named(fields, match[1])
-        return _matching(
-            match[2], [_literal(value) for value, _ in field.frequent] if field else []
-        )
+    value = _VALUE.search(text)
+    if value is not None:
+        return _matching(value[2], _values_of(field_named(fields, value[1])))
 
     if text.endswith(" ") and _parses(text):
         return "", ["AND ", "OR "]
 
-    match = _OPERATOR.search(text)
-    if match and match[1].lower() not in ("and", "or"):
-        operators = fitting(field_named(fields, match[1]))
-        return _matching(
-            match[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE]
-        )
+    operator = _OPERATOR.search(text)
+    if operator is not None and operator[1].lower() not in ("and", "or"):
+        fit = fitting(field_named(fields, operator[1]))
+        operators = [f"{name} " for name in fit if name not in WITHOUT_VALUE]
+        return _matching(operator[2], operators)
 
     return "", []
+
+
+def _names_after(text: str, fields: Sequence[MetadataField]) -> list[str]:
+    """Return the words that can begin a condition, or the fields alone after "HAS FIELD"."""
+    names = [field.name for field in fields]
+    if _HAS_FIELD.search(text):
+        return names
+    return [*(f"{name} " for name in names), "HAS FIELD ", "HAS NOT FIELD "]
+
+
+def _values_of(field: MetadataField | None) -> list[str]:
+    """Return the frequent values of a field, as a filter spells them."""
+    if field is None:
+        return []
+    return [_literal(value) for value, _ in field.frequent]
 
 
 def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:

@@ -20,6 +20,7 @@ import traitlets
 
 from toolkit.base.arguments import instance, text
 from toolkit.base.errors import IncompleteLoadError, InputError, ToolkitError
+from toolkit.base.missing_values import is_missing
 from toolkit.base.visible_text import visible
 from toolkit.drawing.result_tables import heading
 from toolkit.drawing.wording import counted, short_number, shorten, span
@@ -92,38 +93,39 @@ class JobProgress:
 
     def words(self) -> str:
         """Return the progress for people: items done, speed, time left, retries, and the reason of a wait."""
-        parts = [
-            f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")
-        ]
-        if not self.done and self.total is None:
-            parts = [
-                "Loading …"
-                if self.seconds < 1
-                else f"Loading for {self.seconds:.0f} s …"
-            ]
-
+        parts = [self._done_so_far()]
         # a call that waits for others has no steady rate
         settled = self.seconds >= _SETTLED and self.waits_for is None
-        rate = self.done / self.seconds if settled else 0.0
-        if rate:
-            parts.append(f"{short_number(round(rate))} a second")
-        if rate and self.total is not None and self.total > self.done:
-            parts.append(
-                f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left"
-            )
-
-        if self.retries:
-            parts.append(
-                "1 retry" if self.retries == 1 else f"{self.retries:,} retries"
-            )
+        if settled and self.done:
+            parts += self._speed(self.done / self.seconds)
+        if self.retries == 1:
+            parts.append("1 retry")
+        elif self.retries:
+            parts.append(f"{self.retries:,} retries")
 
         if self.waits_for is not None:
-            parts += [
-                f"running for {span(timedelta(seconds=self.seconds))}",
-                *self.waits_for(),
-            ]
+            running = span(timedelta(seconds=self.seconds))
+            parts += [f"running for {running}", *self.waits_for()]
 
         return " · ".join(parts)
+
+    def _done_so_far(self) -> str:
+        if self.total is not None:
+            return f"{self.done:,} of {self.total:,}"
+        if self.done:
+            return f"{self.done:,}"
+        if self.seconds < 1:
+            return "Loading …"
+
+        return f"Loading for {self.seconds:.0f} s …"
+
+    def _speed(self, rate: float) -> list[str]:
+        """Return the items per second, and the time left if the total is known."""
+        speed = [f"{short_number(round(rate))} a second"]
+        if self.total is not None and self.total > self.done:
+            left = timedelta(seconds=(self.total - self.done) / rate)
+            speed.append(f"about {span(left)} left")
+        return speed
 
 
 @dataclass
@@ -583,11 +585,6 @@ def _cell(value: Any, redactor: Redactor, longest: int) -> str:
         ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     )
     return shorten(masked_text(whole, redactor), longest)
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a cell of a frame is missing; lists, maps and arrays never are."""
-    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def masked_text(text: str, redactor: Redactor) -> str:

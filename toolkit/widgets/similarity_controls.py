@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 import pandas as pd
 
 from toolkit.base.errors import InputError
+from toolkit.base.missing_values import is_missing
 from toolkit.base.own_tokens import MASK
 from toolkit.drawing.wording import counted, shorten
 from toolkit.filters.query import (
@@ -28,7 +29,6 @@ from toolkit.widgets.filter_editor import FilterEditor
 from toolkit.widgets.form_panel import FormPanel
 from toolkit.widgets.page_panel import Markup
 from toolkit.widgets.page_parts import note
-from toolkit.widgets.panel import is_missing
 
 _OFFERED: Final = 100  # ids offered for completion
 _LONGEST: Final = 80  # characters of the text or id that are repeated
