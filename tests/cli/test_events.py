@@ -75,6 +75,21 @@ def test_the_heartbeat_of_an_object_store_is_the_chosen_file(tmp_path: Path) -> 
     assert read_heartbeat(beat.path, chosen) == beat
 
 
+@pytest.mark.parametrize("every", ["1e300", "-1", "0"])
+def test_a_heartbeat_with_an_impossible_interval_is_an_error(
+    tmp_path: Path, every: str, capsys
+) -> None:
+    """A file that was edited or damaged is named by `toolkit status`, whatever number is in it."""
+    chosen = tmp_path / "beat.json"
+    times = '"started_at": "2026-01-01T00:00:00+00:00"'
+    chosen.write_text(
+        f'{{"path": "kept", "pid": 1, "state": "waiting", "every": {every}, {times}}}'
+    )
+    words = ["status", str(tmp_path / "kept"), "--heartbeat", str(chosen)]
+    assert main(words) == ExitStatus.FAILED
+    assert str(chosen) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("chosen", ["json", "plain"])
 def test_a_schedule_logs_requests_that_are_sent_again(
     server, chosen: str, capsys

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -25,6 +25,11 @@ from toolkit.tables.receipt import checked_instant
 
 FORMAT: Final = 1
 """Version of the names and meanings in the file."""
+
+_LONGEST: Final = (
+    36_500 * 86_400
+)  # seconds of the longest duration that `--every` accepts
+_Interval = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST)]
 
 State = Literal["running", "waiting", "stopped", "ended with an error"]
 """State of a schedule: during a run, between runs, or after the end."""
@@ -41,7 +46,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     pid: int
     state: State
-    every: float | None = None
+    every: _Interval | None = None
     started_at: str
     last_run_at: str | None = None
     last_complete_at: str | None = None
