@@ -249,6 +249,28 @@ def test_contradictory_evidence_is_unknown() -> None:
     assert "transient" in evidence
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "connect ETIMEDOUT 10.0.0.1:5432",
+        '{"code": "ETIMEDOUT", "error": "connect ETIMEDOUT 10.0.0.1:5432"}',
+        "request timed out",
+        "please try again later",
+    ],
+)
+def test_a_timeout_is_no_contradiction_of_a_dependency_that_is_down(body: str) -> None:
+    """Status 503 with a timeout is one cause."""
+    found, evidence, _ = one(503, body)
+    assert found == "dependency down"
+    assert evidence.startswith("status 503; ")
+    assert one(500, body)[0] == "transient"
+
+
+def test_a_third_class_contradicts_a_timeout_of_a_dependency() -> None:
+    """The input may be the cause, so that a retry would fail again."""
+    assert one(503, "ValueError: request timed out")[0] == "unknown"
+
+
 def test_weaker_evidence_for_another_class_lowers_the_confidence() -> None:
     """The same error is less sure behind a status that says something else."""
     assert one(500, "NullPointerException")[2] > one(503, "NullPointerException")[2] > 0

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = "unknown"
 REFUSED: Final = "refused"
+_PASSING: Final = "transient"
+_DOWN: Final = "dependency down"
 CLASSES: Final = (
     REFUSED,
     "transient", "throttled", "poison input", "contract drift", "authentication", "configuration",
@@ -411,6 +413,12 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
         name: min(listed[0].weight + _TUNING.further * min(len(listed) - 1, 2), 0.99)
         for name, listed in by_class.items()
     }
+    # a dependency that is down also causes timeouts, which are no contradiction of it: status 503 with
+    # "connect ETIMEDOUT" is one cause
+    both = scores.get(_DOWN, 0.0), scores.get(_PASSING, 0.0)
+    if min(both) and abs(both[0] - both[1]) < _TUNING.clear:
+        by_class[_DOWN] += by_class.pop(_PASSING)
+        scores[_DOWN] = max(scores[_DOWN], scores.pop(_PASSING))
     ranked = sorted(scores, key=lambda name: (-scores[name], name))
     best, second = [*(scores[name] for name in ranked[:2]), 0.0, 0.0][:2]
 
