@@ -129,6 +129,7 @@ class Evidence:
 
     total: int
     sample: pd.DataFrame
+    scale: float  # number of failures per failure of the sample
     groups: pd.DataFrame
     waiting: pd.DataFrame  # groups of the failures that are still in the queue
     classes: pd.DataFrame
@@ -165,11 +166,6 @@ class Evidence:
         return self.total > len(self.sample)
 
     @property
-    def scale(self) -> float:
-        """Return the number of failures per failure of the sample."""
-        return self.total / max(len(self.sample), 1)
-
-    @property
     def estimated_groups(self) -> frozenset[str]:
         """Return the groups whose changes are estimated from a sample."""
         if self.changes is None:
@@ -199,6 +195,7 @@ def gather(
         rules, known_groups = known.rules, known.frame
 
     sample = sample_of(failures, total, MOST, _READ)
+    scale = total / max(len(sample), 1)
     signed = _is_signed(sample)
     groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
     step("comparing with the time before")
@@ -213,7 +210,7 @@ def gather(
     if previous is not None:
         earlier = _read_earlier(previous, groups)
         before = earlier.sample
-        trend = _with_same_sampling(trend, earlier, len(sample) / total)
+        trend = _with_same_sampling(trend, earlier, 1 / scale)
 
     outcomes = _outcomes(failures, sample, earlier, retention, fresh)
     comparison = _compared(
@@ -237,16 +234,17 @@ def gather(
     charged = charged_if_known(failures)
     changes = changes_of_groups(comparison, trend, groups.frame)
     if changes is not None:
-        changes = _of_all(changes, groups, trend, fresh, earlier, total / len(sample))
+        changes = _of_all(changes, groups, trend, fresh, earlier, scale)
     waiting = _waiting_groups(failures, sample, groups, total=total, signed=signed)
     evidence = Evidence(
         total=total,
         sample=sample,
+        scale=scale,
         groups=groups.frame,
         waiting=waiting,
         classes=classes,
         trend=trend,
-        stories=_stories(incidents, sample, total, groups, classes, waiting),
+        stories=_stories(incidents, sample, total, scale, groups, classes, waiting),
         explained=len(explained) / len(sample),
         is_current=fresh.is_current,
         changes=changes,
@@ -500,13 +498,13 @@ def _stories(
     incidents: list[WithRows],
     sample: pd.DataFrame,
     total: int,
+    scale: float,
     groups: FailureGroups,
     classes: pd.DataFrame,
     waiting_groups: pd.DataFrame,
 ) -> list[Story]:
     titles = groups.frame.set_index("group")["title"]
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
-    scale = total / max(len(sample), 1)
     sizes = sample[SIGNATURE].value_counts()
 
     stories = []
