@@ -26,9 +26,9 @@ from toolkit.tables.receipt import checked_instant
 FORMAT: Final = 1
 """Version of the names and meanings in the file."""
 
-_LONGEST: Final = (
-    36_500 * 86_400
-)  # seconds of the longest duration that `--every` accepts
+_LONGEST: Final = 36_500 * 86_400
+"""Seconds of the longest interval that `--every` accepts."""
+
 _Interval = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST)]
 
 State = Literal["running", "waiting", "stopped", "ended with an error"]
