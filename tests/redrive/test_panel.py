@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -272,6 +273,31 @@ def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -
     until(lambda: browser.redrive is not panel and browser._job is None)
     assert set(browser.redrive.value.frame["dlq_id"]) == set(browser.found()["dlq_id"])
     assert len(browser.found()) == 2
+
+
+@pytest.mark.parametrize("selects", [True, False])
+def test_the_code_of_a_plan_of_a_board_makes_the_same_plan(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, *, selects: bool
+) -> None:
+    """Also if it has too many ids to list: the code selects the rows of the board, not the whole frame."""
+    monkeypatch.setattr("toolkit.redrive.plan._IDS_SHOWN", 1)
+    failed = pd.concat([shop.fail(name, 2) for name in ("coded-a", "coded-b")])
+    names: dict[str, Any] = {"tk": tk, "failures": failed}
+    monkeypatch.setattr(
+        "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
+    )
+    browser = tk.FailurePanel(failed, service=shop.service)
+    browser.value = tk.FailureView(groups=[browser.groups().frame["group"].iloc[0]])
+    if selects:
+        ids = failed["dlq_id"].tolist()
+        browser.value = tk.FailureView(selected=[ids[3], ids[0]])
+    browser.plan_redrive()
+    until(lambda: browser.redrive and browser._job is None)
+    assert browser.redrive is not None
+    exec(browser.redrive.to_code().partition("\ntk.run_redrive(")[0], names)  # noqa: S102 - our own code
+    made = names["plan"]
+    assert len(made.frame) == 2
+    assert made.confirmation == browser.redrive.value.confirmation
 
 
 def test_a_notebook_shows_the_panel_before_the_plan_is_made(

@@ -379,12 +379,18 @@ class FailurePanel(PagePanel):
         from toolkit.redrive.planning import plan_redrive  # noqa: PLC0415 - slow to import
         from toolkit.widgets.redrive_panel import RedrivePanel  # noqa: PLC0415 - slow to import
 
-        chosen = self.frame() if value.selected else self.found()
+        if value.selected:
+            chosen, name = self.frame(), "selected"
+            rows_code = code_of_selection(self._rows.frame, value.selected)
+        else:
+            chosen, name = self.found(), "found"
+            rows_code = code_of_found(self._rows.frame, value, self._grouping)
 
         def show(plan: RedrivePlan) -> None:
             self.redrive = RedrivePanel(
                 self._service, chosen, value=plan, redactor=self._redactor
             )
+            self.redrive.show_rows_code(rows_code, name)
             self.plan = self.redrive.model_id
             self.announce(plan.verdict)
 

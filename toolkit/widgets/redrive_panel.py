@@ -16,7 +16,7 @@ import traitlets
 
 from toolkit.base.arguments import file_path, instance
 from toolkit.base.errors import InputError
-from toolkit.base.python_code import Code, PublicCall, fill
+from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.base.times import parse_duration
 from toolkit.base.visible_text import visible
 from toolkit.failures.sources import AnyFrame
@@ -193,6 +193,7 @@ class RedrivePanel(FormPanel):
         self.result: RedriveResult | None = None
         self._runs = False  # whether the running call sends entries
         self._in_waves = False  # whether it has sent more than canaries
+        self._rows_code: tuple[Code, str] | None = None
         own = redactor or (service.redactor if service is not None else None)
 
         self._first_plan: Future[RedrivePlan] | None = None
@@ -343,9 +344,21 @@ class RedrivePanel(FormPanel):
         -------
         str
             The code uses the variables of the frame and the service in the notebook, or ``failures`` and
-            ``service``, with a comment.
+            ``service``, with a comment. If a `FailurePanel` made the plan, the code first selects its rows.
         """
-        return named_code(self._code_for, self._failures, "failures")
+        if self._rows_code is None:
+            return named_code(self._code_for, self._failures, "failures")
+
+        rows_code, name = self._rows_code
+        return joined([rows_code, self._code_for(variable(name))])
+
+    def show_rows_code(self, rows_code: Code, name: str) -> None:
+        """Begin the code with code that selects the failures, as a variable with this name.
+
+        `FailurePanel` calls this: the notebook has no variable for the rows of its groups and searches.
+        """
+        self._rows_code = rows_code, name
+        self._show_code()
 
     def _code_for(self, failures: Code) -> Code:
         """Return the code of the plan for the variable of the frame."""
