@@ -95,6 +95,17 @@ def test_the_headline_is_about_now(report: FailureReport) -> None:
     assert len(report.headline) <= 90
 
 
+def test_the_trend_of_a_sample_has_the_failures_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bars are estimates, as the number next to them: not the counts of a third of the rows."""
+    monkeypatch.setattr("toolkit.reports.evidence.MOST", 500)
+    rows = told((3, 0, 900, FLOWS[0], "KeyError: 'currency' at prices.total_of"))
+    first = reported(rows).to_dict()["problems"][0]
+    assert first["failures"] == pytest.approx(900, rel=0.1)
+    assert sum(first["bars"]) == pytest.approx(900, rel=0.15)
+
+
 def test_a_row_tells_state_place_rate_and_action(report: FailureReport) -> None:
     """The new problem is first; its code is in the section of actions."""
     first, second = report.to_dict()["problems"]

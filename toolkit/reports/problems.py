@@ -367,7 +367,7 @@ class _Problems:
             failures=story.observed,
             about=story.about,
             rate_text=self._rate_text(story, state, _times(rows)),
-            bars=self.scale.counts(_times(rows)),
+            bars=self._bars(rows),
             hot_from=self.scale.bar_of(since),
             failure_class=", ".join(story.classes),
             action=action,
@@ -375,6 +375,11 @@ class _Problems:
             link=link,
             explanation=number,
         )
+
+    def _bars(self, rows: pd.DataFrame) -> tuple[int, ...]:
+        """Return the failures per bar of the trend, estimated if the rows are of a sample."""
+        counts = self.scale.counts(_times(rows))
+        return tuple(estimate(count, self.evidence.scale) for count in counts)
 
     def _group(
         self,
@@ -412,7 +417,7 @@ class _Problems:
             failures=int(facts["count"]),
             about="",
             rate_text=rate,
-            bars=self.scale.counts(_times(rows)),
+            bars=self._bars(rows),
             hot_from=self.scale.bar_of(since),
             failure_class=found_class,
             action="Look at the failures",
