@@ -226,6 +226,18 @@ def test_failures_in_clumps_with_pauses(stop: float, *, goes_on: bool) -> None:
     assert row["goes_on"] == goes_on
 
 
+def test_a_nightly_job_is_one_incident_that_has_ended_by_noon() -> None:
+    """Each night, 25 failures within eight minutes: the nights are not listed one by one."""
+    story = Story(12)
+    for night in range(3, 14 * 24, 24):
+        story.spread(night, night + 0.13, 25, flow="exports", status=409, text="locked")
+    noon = START + pd.Timedelta(days=DAYS - 1, hours=12)
+    incidents = find_incidents(story.frame(), now=noon.to_pydatetime())
+    assert incidents["period"].str.match("every day at 03:0[0-2]").tolist() == [True]
+    assert incidents["observed"].tolist() == [14 * 25]
+    assert not incidents["goes_on"].any()
+
+
 def test_a_callback_address_that_is_gone() -> None:
     """A status that was never seen before, in one workflow."""
     story = Story(6)

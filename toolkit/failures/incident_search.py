@@ -103,9 +103,13 @@ class SearchTuning:
     """A rise of all failures that is this much longer than the rest of the history is ongoing."""
     rest: int = 30 * 60 * 1_000_000_000
     """An incident is not over after a pause that is not longer, in ns: retries come in waves."""
-    idle: float = 2.5
-    """An incident is over after a pause of this number of usual pauses, which are twice the mean pause if
-    failures are random."""
+    idle: int = 5
+    """An incident is over after a pause of this number of mean pauses between failures."""
+    idle_of_clumps: float = 2.5
+    """For failures in clumps, the number of pauses that a random moment is in. If failures are random, these
+    are twice as long as the mean pause."""
+    longest_rest: int = 6 * 3600 * 1_000_000_000
+    """Pauses between clumps do not count if they are longer, in ns: a nightly job has ended by noon."""
     missed_at_start: float = 10.0
     """Failures that a workflow would have had before its first one if all had begun together. The probability
     that a Poisson process has none of ten is below 1 : 20,000."""
@@ -181,14 +185,19 @@ class IncidentSearch:
         return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
 
     def _add(self, found: list[Incident], incident: Incident) -> None:
-        """Add an incident, or make it a part of an earlier one.
+        """Add an incident, together with earlier ones that are parts of the same.
 
-        The ends of an incident are less dense than the middle, so they can be found in a later round.
+        The ends of an incident are less dense than the middle, so they can be found in a later round. Nights
+        of a nightly job can be found one by one, before a later round finds that they belong together.
         """
-        for number, earlier in enumerate(found):
+        for earlier in [*found]:
             if self._continues(earlier, incident):
-                found[number] = earlier.with_edge(incident)
-                return
+                incident = earlier.with_edge(incident)
+            elif self._continues(incident, earlier):
+                incident = incident.with_edge(earlier)
+            else:
+                continue
+            found.remove(earlier)
 
         found.append(incident)
 
@@ -459,7 +468,7 @@ class IncidentSearch:
         longest_pause = max(
             _TUNING.rest,
             2 * self._fine.step,
-            _TUNING.idle * self._usual_pause(rows, spans),
+            self._usual_rest(rows, spans),
         )
         _, last = episodes[-1]
         outside = self.left & ~within & self.failures.meets(first["condition"])
@@ -473,8 +482,8 @@ class IncidentSearch:
             goes_on=last + longest_pause >= self._now,
         )
 
-    def _usual_pause(self, rows: _Bools, spans: list[Span]) -> float:
-        """Return the mean length of the pause that a random moment of the incident is in, in ns.
+    def _usual_rest(self, rows: _Bools, spans: list[Span]) -> float:
+        """Return the length of a pause in ns that does not end an incident, by the pauses within it.
 
         Failures that come in clumps have short pauses within a clump, and long ones between them, which take
         most of the time. For example, of the pauses 1, 1, 8, 1, 1 and 8 minutes, the mean is 3.3 minutes, but
@@ -483,7 +492,12 @@ class IncidentSearch:
         when = self.failures.when
         within = [when[rows & self._within([span])] for span in spans]
         pauses = np.concatenate([np.diff(times) for times in within]).astype(float)
-        return float((pauses**2).sum() / max(pauses.sum(), 1.0))
+        length = pauses.sum()
+        mean_pause = length / max(int(rows.sum()), 1)
+        pause_of_moment = (pauses**2).sum() / max(length, 1.0)
+        rest = min(_TUNING.idle_of_clumps * pause_of_moment, _TUNING.longest_rest)
+
+        return float(max(_TUNING.idle * mean_pause, rest))
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Return whether a condition rose beyond chance, measured in failures or in bursts."""
