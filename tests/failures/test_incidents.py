@@ -367,3 +367,35 @@ def test_a_nightly_job_is_found_next_to_a_release_with_the_same_status():
     assert [row.workflows for row in rises.itertuples()] == [("orders",), nightly]
     assert list(rises["observed"]) == [len(release), 40 * len(nights)]
     assert rises["period"].iloc[1] == "every day at 03:00"
+
+
+@pytest.mark.parametrize("per_night", [4, 12, 40])
+def test_a_nightly_job_that_makes_most_failures_is_found(per_night: int):
+    """Its nights are the daily wave of the history, so no night is a rise."""
+    nights = pd.date_range(NOW - timedelta(days=14), periods=14, freq="D").normalize()
+    rows = [
+        ("stock", night + timedelta(hours=3, minutes=10, seconds=25 * number), 500, _DISK)
+        for night in nights
+        for number in range(per_night)
+    ]  # fmt: skip
+    usual = pd.date_range(NOW - timedelta(days=14), NOW, freq="5h13min")
+    rows += [("orders", time, 502, "Bad gateway") for time in usual]
+
+    (row,) = find_incidents(_frame(rows), now=NOW).to_dict("records")
+    assert (row["kind"], row["period"]) == ("rise", "every day at 03:10")
+    assert (row["workflows"], row["observed"]) == (("stock",), 14 * per_night)
+    assert len(row["episodes"]) == 14
+    assert row["episodes"][0][1] - row["episodes"][0][0] < timedelta(minutes=20)
+
+
+def test_failures_at_random_times_are_not_regular():
+    """As many failures, on as many days, but at any hour."""
+    rng = np.random.default_rng(6)
+    days = pd.date_range(NOW - timedelta(days=14), periods=14, freq="D").normalize()
+    rows = [
+        ("stock", day + timedelta(hours=hour, seconds=25 * number), 500, _DISK)
+        for day, hour in zip(days, rng.uniform(0, 23, 14), strict=True)
+        for number in range(12)
+    ]
+    found = find_incidents(_frame(rows), now=NOW)
+    assert found["period"].isna().all()

@@ -475,3 +475,24 @@ def test_rows_chosen_of_a_load_are_compared_by_their_times(later):
     assert sentence.startswith(
         "24 failures since 2026-03-09 11:00 UTC, usually 25 in such a time"
     )
+
+
+def test_times_to_the_nanosecond_give_a_report_without_warnings():
+    """A frame of other tools has times that Python's datetime cannot store exactly."""
+    rng = np.random.default_rng(2)
+    until = pd.Timestamp("2026-03-10T12:00Z")
+    usual = rng.uniform((until - pd.Timedelta("9D")).value, until.value, 80)
+    rise = rng.uniform((until - pd.Timedelta("1h")).value, until.value, 200)
+    times = np.sort(np.concatenate([usual, rise])).astype(np.int64) | 1
+    frame = pd.DataFrame({
+        "dlq_id": [f"d{number}" for number in range(280)],
+        "failed_at": pd.to_datetime(times, utc=True),
+        "created_at": pd.to_datetime(times, utc=True),
+        "workflow_url": "https://app.example/pay",
+        "workflow_run_id": [f"wfr_{number}" for number in range(280)],
+        "response_status": 500,
+        "response_body": "no space left on device",
+        "response_body_base64": None,
+    })  # fmt: skip
+    page = tk.report_failures(frame, now=until.to_pydatetime()).to_markdown()
+    assert "280 failures in 1 workflow" in page

@@ -49,6 +49,7 @@ _STEADY_SHARE: Final = 0.05  # least share of all failures
 _STEADY_TIMES: Final = 3.0  # least number of failures, relative to the median workflow
 # share of the failures of the workflow with the same signature
 _STEADY_ALIKE: Final = 0.8
+_REGULAR: Final = 5  # least number of episodes at regular times
 # share of pauses within a quarter of the median; 0.17 if failures are random
 _TIMED: Final = 0.5
 WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
@@ -92,8 +93,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
         One row per incident, the largest excess first:
 
         - `rank` (Int64).
-        - `kind` (str): ``rise``, followed by ``steady`` for workflows that fail all the time at regular
-          intervals in the same way.
+        - `kind` (str): ``rise``, also for an error that comes at regular times, for example every night,
+          followed by ``steady`` for workflows that fail all the time at regular intervals in the same way.
         - `condition` (dict of attribute to value): empty if all failures rose alike.
         - `workflows` (list of str): the five most frequent workflows; empty if the frame has at most one.
         - `workflow_count` (Int64): number of all workflows; missing if the frame has at most one.
@@ -147,13 +148,14 @@ def incidents_with_rows(
         until = told_until(failures, when_counted(now))
     search = IncidentSearch(read, until, gaps)
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
+    usual = [*_regular(search), *_steady(search)]
 
     return [
         (
             {"rank": rank, **record, "share": record["observed"] / total},
             read.positions[rows],
         )
-        for rank, (record, rows) in enumerate([*rises, *_steady(search)], start=1)
+        for rank, (record, rows) in enumerate([*rises, *usual], start=1)
     ]
 
 
@@ -312,6 +314,51 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
         "confidence": float(first["confidence"]),
         "alternatives": list(first["alternatives"]),
     }
+
+
+def _regular(
+    search: IncidentSearch,
+) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
+    """Return rows for errors of a workflow that come at regular times, for example every night.
+
+    If most failures of a history are of this kind, they make the daily wave, and the search finds no rise.
+    """
+    failures, left = search.failures, search.left
+    workflows, errors = failures.columns.get(WORKFLOW), failures.errors
+    if workflows is None or errors is None:
+        return []
+
+    kinds = workflows.codes.astype(np.int64) * len(errors.categories) + errors.codes
+    found, sizes = np.unique(kinds[left], return_counts=True)
+    is_large = sizes >= max(_STEADY, _STEADY_SHARE * len(failures))
+
+    records = []
+    for kind in found[is_large]:
+        of_kind = (kinds == kind) & ~search.in_gap
+        rows = of_kind & left
+        when = failures.when[rows]
+        begins = begins_of_bursts(when)
+        is_explained = 2 * rows.sum() < of_kind.sum()
+        if is_explained or len(begins) < _REGULAR or period_in_words(begins) is None:
+            continue
+
+        workflow, error = divmod(int(kind), len(errors.categories))
+        condition = {WORKFLOW: str(workflows.categories[workflow])}
+        # if each workflow has one error, the error is no attribute
+        if SIGNATURE in failures.columns:
+            condition[SIGNATURE] = str(errors.categories[error])
+        lasts = np.append(np.searchsorted(when, begins[1:]) - 1, -1)
+        episodes = list(zip(begins, when[lasts].tolist(), strict=True))
+        regular = {
+            "kind": "rise",
+            "condition": condition,
+            "goes_on": False,
+            "confidence": 1.0,
+            "alternatives": [],
+        }
+        records.append((_about(failures, rows, episodes, expected=0.0) | regular, rows))
+
+    return sorted(records, key=lambda record: -record[0]["observed"])
 
 
 def _steady(

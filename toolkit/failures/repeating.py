@@ -341,7 +341,8 @@ def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
     is_set = pc.not_equal(pc.fill_null(table["failure_callback"], ""), "")
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
     late = pc.fill_null(
-        pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False
+        pc.less_equal(when, pa.scalar(limit.to_pydatetime(warn=False), when.type)),
+        False,
     )
 
     return table.append_column("is_set", is_set).append_column("late", late)

@@ -101,7 +101,7 @@ def retention_of(
     # The age of the oldest entry is measured at the end of the data, so that the
     # age of a snapshot does not count.
     first, last = (
-        pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime()
+        pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime(warn=False)
         for name in ("first", "last")
     )
     end = max(filter(None, (data_end(receipt), last)))

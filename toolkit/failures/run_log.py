@@ -362,7 +362,7 @@ def run_deliveries(
         )
 
     columns = ["message_id", "name", "start", "end", "outcome", "retries"]
-    first = begin.to_pydatetime() if len(rows) else None
+    first = begin.to_pydatetime(warn=False) if len(rows) else None
     frame = pd.DataFrame(deliveries, columns=columns)
 
     return RunDeliveries(run_id=own, begin=first, frame=frame, tried=tried)

@@ -539,7 +539,7 @@ def _stories(
         waiting = _waiting_of(sample, chosen, row["from_at"], row["until_at"])
         last = waiting["failed_at"].fillna(waiting["created_at"]).max()
         if not pd.isna(last):
-            last_at = last.to_pydatetime()
+            last_at = last.to_pydatetime(warn=False)
         story = Story(
             kind=row["kind"],
             what=title or _without_title(shared, stated, titles, is_of_all=not condition),
@@ -594,8 +594,8 @@ def _of_whole_group(
     left = waiting["count"][waiting["group"] == group].sum()
     return replace(
         story,
-        start=min(story.start, facts["first_at"].to_pydatetime()),
-        stop=max(story.stop, facts["last_at"].to_pydatetime()),
+        start=min(story.start, facts["first_at"].to_pydatetime(warn=False)),
+        stop=max(story.stop, facts["last_at"].to_pydatetime(warn=False)),
         observed=int(facts["count"]),
         chosen={SIGNATURE: group},
         waiting=int(left),

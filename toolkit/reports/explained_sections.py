@@ -204,7 +204,7 @@ class Explained:
         rows = []
         for row in groups.to_dict("records"):
             first, last = (
-                row[name].to_pydatetime() + self.retention.length
+                row[name].to_pydatetime(warn=False) + self.retention.length
                 for name in ("first_at", "last_at")
             )
             if last <= self.now:

@@ -212,7 +212,7 @@ def _ended(previous: AnyFrame) -> datetime | None:
     if ended is None or pd.isna(ended):
         return None
 
-    return ended.to_pydatetime()
+    return ended.to_pydatetime(warn=False)
 
 
 def _new_groups(

@@ -178,7 +178,7 @@ def scale_of(sample: pd.DataFrame, fresh: Freshness) -> Scale:
     first = when[when <= fresh.end].min()
     if pd.isna(first):
         first = pd.Timestamp(fresh.end - _DAY)
-    return Scale.until(fresh.end, first.to_pydatetime())
+    return Scale.until(fresh.end, first.to_pydatetime(warn=False))
 
 
 def trends_of_groups(sample: pd.DataFrame, scale: Scale) -> dict[str, tuple[int, ...]]:
@@ -449,7 +449,7 @@ class _Problems:
         if pd.isna(time):
             return self.end
 
-        when: datetime = time.to_pydatetime()
+        when: datetime = time.to_pydatetime(warn=False)
         return when
 
     def _first_of_last_day(self, times: pd.Series, otherwise: datetime) -> datetime:
@@ -458,7 +458,7 @@ class _Problems:
         if recent.empty:
             return otherwise
 
-        first: datetime = recent.min().to_pydatetime()
+        first: datetime = recent.min().to_pydatetime(warn=False)
         return first
 
     def _state(self, story: Story) -> State:

@@ -134,7 +134,7 @@ class GroupFacts:
         if pd.isna(when):
             return "no time"
 
-        zoned = when.to_pydatetime().astimezone(self._zone)
+        zoned = when.to_pydatetime(warn=False).astimezone(self._zone)
         return day_and_time(zoned, self._end.astimezone(self._zone))
 
     def _workflows(self) -> list[str]:
