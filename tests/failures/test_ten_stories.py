@@ -235,6 +235,7 @@ def test_a_nightly_job_is_one_incident_that_has_ended_by_noon() -> None:
     incidents = find_incidents(story.frame(), now=noon.to_pydatetime())
     assert incidents["period"].str.match("every day at 03:0[0-2]").tolist() == [True]
     assert incidents["observed"].tolist() == [14 * 25]
+    assert near(incidents["until_at"].iloc[0], 13 * 24 + 3, 0.2)
     assert not incidents["goes_on"].any()
 
 

@@ -52,7 +52,7 @@ class Incident:
 
     def with_edge(self, other: Incident) -> Incident:
         """Return an incident that consists of both."""
-        episodes = sorted([*self.episodes, *other.episodes])
+        episodes = _united([*self.episodes, *other.episodes])
         if len(self.episodes) == 1:
             start, stop = episodes[0][0], max(stop for _, stop in episodes)
             episodes = [(start, stop)]
@@ -64,3 +64,20 @@ class Incident:
             expected=self.expected + other.expected,
             goes_on=self.goes_on or other.goes_on,
         )
+
+
+def _united(spans: list[Span]) -> list[Span]:
+    """Return spans in order, with those that overlap as one.
+
+    >>> _united([(5, 6), (1, 3), (2, 4)])
+    [(1, 4), (5, 6)]
+    """
+    united: list[Span] = []
+    for start, stop in sorted(spans):
+        if united and start <= united[-1][1]:
+            before_start, before_stop = united[-1]
+            united[-1] = (before_start, max(before_stop, stop))
+        else:
+            united.append((start, stop))
+
+    return united

@@ -191,9 +191,10 @@ class IncidentSearch:
         of a nightly job can be found one by one, before a later round finds that they belong together.
         """
         for earlier in [*found]:
+            is_alike = earlier.condition == incident.condition
             if self._continues(earlier, incident):
                 incident = earlier.with_edge(incident)
-            elif self._continues(incident, earlier):
+            elif is_alike and incident.is_near(earlier):
                 incident = incident.with_edge(earlier)
             else:
                 continue
