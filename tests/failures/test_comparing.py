@@ -616,3 +616,22 @@ def test_failures_that_may_expire_soon_are_not_missed_in_silence() -> None:
     with pytest.raises(InputError, match="unknown, at least 13 days"):
         tk.find_expiring(rows, "7d", now, within="48h")
     assert len(tk.find_expiring(rows, "15d", now, within="48h")) == 1
+
+
+def test_a_later_side_without_failures_is_told() -> None:
+    """Only rare groups are steady then, which must not look as if the errors continued."""
+    start = pd.Timestamp("2026-03-01T00:00Z")
+    times = start + pd.to_timedelta(np.arange(40) * 7, unit="h")
+    frame = pd.DataFrame({
+        "dlq_id": [f"d{number}" for number in range(40)],
+        "workflow_run_id": [f"wfr_{number}" for number in range(40)],
+        "failed_at": times,
+        "created_at": times,
+        "workflow_url": "https://app.example/pay",
+        "response_status": 500,
+        "response_body": "no space left on device",
+        "response_body_base64": None,
+    })  # fmt: skip
+    now = (times[-1] + pd.Timedelta(hours=3)).to_pydatetime()
+    found = tk.compare_failures(frame, since="1h", now=now)
+    assert found.verdict == "1 group: 1 steady; no failure is on the later side"

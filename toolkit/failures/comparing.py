@@ -133,6 +133,8 @@ class FailureComparison(Plotted):
             sentence += f": {', '.join(counts)}"
         parts = [sentence]
 
+        if len(self.frame) and not self.frame["after"].any():
+            parts.append("no failure is on the later side")
         for first in self.frame.head(1).to_dict("records"):
             if first["change"] != "steady":
                 numbers = f"{first['before']:,} to {first['after']:,}"
