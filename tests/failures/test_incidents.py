@@ -399,3 +399,25 @@ def test_failures_at_random_times_are_not_regular():
     ]
     found = find_incidents(_frame(rows), now=NOW)
     assert found["period"].isna().all()
+
+
+@pytest.mark.parametrize(("per_hour", "kind"), [(1, "steady"), (5, "rise")])
+def test_an_hourly_job_is_one_row_and_goes_on(per_hour: int, kind: str):
+    """A failure per hour is a timer, five are an episode. Neither has ended some minutes before the next."""
+    hours = pd.date_range(NOW - timedelta(days=9), NOW - timedelta(minutes=5), freq="h")
+    rows = [
+        ("stock", hour + timedelta(seconds=4 * number**2), 500, _DISK)
+        for hour in hours
+        for number in range(per_hour)
+    ]
+    usual = pd.date_range(NOW - timedelta(days=9), NOW, freq="13h17min")
+    rows += [("orders", time, 502, "Bad gateway") for time in usual]
+    rows += [("mail", time, 429, "Too many requests") for time in usual]
+
+    (row,) = find_incidents(_frame(rows), now=NOW).to_dict("records")
+    assert (row["kind"], row["observed"], row["goes_on"]) == (
+        kind,
+        len(hours) * per_hour,
+        True,
+    )
+    assert row["period"] == "every hour at minute 0"

@@ -496,9 +496,8 @@ class IncidentSearch:
         length = pauses.sum()
         mean_pause = length / max(int(rows.sum()), 1)
         pause_of_moment = (pauses**2).sum() / max(length, 1.0)
-        rest = min(_TUNING.idle_of_clumps * pause_of_moment, _TUNING.longest_rest)
-
-        return float(max(_TUNING.idle * mean_pause, rest))
+        rest = _rest_of_clumps(float(pause_of_moment))
+        return max(float(_TUNING.idle * mean_pause), rest)
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Return whether a condition rose beyond chance, measured in failures or in bursts."""
@@ -555,6 +554,10 @@ class IncidentSearch:
             self._fine.counted(self.failures.when[self.left]), self._fine_known
         )
 
+    def goes_on(self, last: int, pause: float) -> bool:
+        """Return whether clumps of failures with a usual pause go on now, by the time of the last failure."""
+        return last + _rest_of_clumps(pause) >= self._now
+
     def known_time(self, span: Span) -> int:
         """Return the length of a span without gaps, in ns."""
         return known_length(self.gaps, span)
@@ -604,6 +607,11 @@ class IncidentSearch:
         # the failures that stay are spread evenly, so that no new window appears
         self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
         self._bursts = self._find_bursts()
+
+
+def _rest_of_clumps(pause: float) -> float:
+    """Return the length of a time without failures that does not end clumps with a usual pause, in ns."""
+    return float(min(_TUNING.idle_of_clumps * pause, _TUNING.longest_rest))
 
 
 def _without_forerunners(when: _Ints) -> Span:

@@ -148,14 +148,15 @@ def incidents_with_rows(
         until = told_until(failures, when_counted(now))
     search = IncidentSearch(read, until, gaps)
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
-    usual = [*_regular(search), *_steady(search)]
+    steady = _steady(search)
+    regular = _regular(search, [rows for _, rows in steady])
 
     return [
         (
             {"rank": rank, **record, "share": record["observed"] / total},
             read.positions[rows],
         )
-        for rank, (record, rows) in enumerate([*rises, *usual], start=1)
+        for rank, (record, rows) in enumerate([*rises, *regular, *steady], start=1)
     ]
 
 
@@ -317,13 +318,16 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
 
 
 def _regular(
-    search: IncidentSearch,
+    search: IncidentSearch, steady: list[npt.NDArray[np.bool_]]
 ) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
     """Return rows for errors of a workflow that come at regular times, for example every night.
 
     If most failures of a history are of this kind, they make the daily wave, and the search finds no rise.
+    Failures that incidents, or rows of `steady`, explain are left out.
     """
-    failures, left = search.failures, search.left
+    failures, left = search.failures, search.left.copy()
+    for rows in steady:
+        left &= ~rows
     workflows, errors = failures.columns.get(WORKFLOW), failures.errors
     if workflows is None or errors is None:
         return []
@@ -352,7 +356,7 @@ def _regular(
         regular = {
             "kind": "rise",
             "condition": condition,
-            "goes_on": False,
+            "goes_on": search.goes_on(int(when[-1]), float(np.median(np.diff(begins)))),
             "confidence": 1.0,
             "alternatives": [],
         }
