@@ -118,7 +118,7 @@ def test_a_lasso_by_mouse_is_a_frame(notebook):
         f"{chosen:,} of 50,000 vectors selected"
     )
     expect(shown.locator(".tk-code").first).to_contain_text(
-        "vectors[vectors['id'].isin(["
+        "many.frame[many.frame['id'].isin(["
     )
     shown.get_by_role("button", name="Clear selection").click()
     notebook.until("large.value == ()")
