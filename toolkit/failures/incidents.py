@@ -332,6 +332,7 @@ def _regular(
     if workflows is None or errors is None:
         return []
 
+    # a kind is a workflow and an error: one number for both, from which `divmod` reads them again
     kinds = workflows.codes.astype(np.int64) * len(errors.categories) + errors.codes
     found, sizes = np.unique(kinds[left], return_counts=True)
     is_large = sizes >= max(_STEADY, _STEADY_SHARE * len(failures))
@@ -351,6 +352,7 @@ def _regular(
         # if each workflow has one error, the error is no attribute
         if SIGNATURE in failures.columns:
             condition[SIGNATURE] = str(errors.categories[error])
+        # an episode ends with the last failure before the next one begins
         lasts = np.append(np.searchsorted(when, begins[1:]) - 1, -1)
         episodes = list(zip(begins, when[lasts].tolist(), strict=True))
         regular = {

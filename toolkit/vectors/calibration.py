@@ -287,6 +287,7 @@ def calibrate_threshold(
         measures = _row(chance, same, threshold, high, len(labelled.scores))
         rows.append((name, loaded.similarity, *measures))
         curve += _curve(name, chance, labelled)
+        # the plot names the namespaces only if there are several
         shown_name = None
         if len(index.sampled) > 1:
             shown_name = name

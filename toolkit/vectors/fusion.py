@@ -360,9 +360,10 @@ def read_judgements(
         for number, item in reversed([*enumerate(queries)])
         if item.data
     }
-    given = [1.0] * len(judgements)
+    # without a column of relevance, each judged row is as relevant as the others
+    given: Iterable[Any] = np.ones(len(judgements))
     if "relevance" in judgements:
-        given = judgements["relevance"].tolist()
+        given = judgements["relevance"]
 
     rows = zip(judgements["query"], judgements["id"], given, strict=True)
     for row, (query, key, value) in enumerate(rows):

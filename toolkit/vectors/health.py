@@ -466,6 +466,7 @@ def _padded(usable: pd.DataFrame, usual: int) -> Iterator[Finding]:
     if not is_long.any() or is_long.all():
         return
 
+    # vectors of one smaller model lack the same number of dimensions
     length = padding[is_long].mode()[0]
     is_padded = padding == length
     has_one_length = is_padded[is_long].mean() >= _MOSTLY
